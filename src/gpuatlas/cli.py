@@ -1,0 +1,69 @@
+"""The command line: every step of the workflow, each also usable without Snakemake.
+
+The commands live in `gpuatlas.commands`, a module a stage. Each imports what it needs when it runs, so that
+`gpuatlas --help` needs neither torch nor pandas.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpuatlas import __version__, console
+from gpuatlas.errors import GpuatlasError
+
+app = typer.Typer(
+    name="gpuatlas",
+    help="Training performance across GPU generations: capture, convert, compare, check claims, publish.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        console.out.print(f"gpuatlas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, errors only.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+    console.settings.debug = debug
+    console.settings.quiet = quiet
+
+
+def _register() -> None:
+    from gpuatlas import commands
+
+    for module in commands.modules():
+        module.register(app)
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line on standard error and its own exit status."""
+    _register()
+    try:
+        app(standalone_mode=True)
+    except GpuatlasError as error:
+        if console.settings.debug:
+            raise
+        console.fail(str(error))
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if console.settings.debug:
+            raise
+        console.fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""The commands of `gpuatlas`, a module a stage; each module's `register` adds its commands to the application."""
+
+from types import ModuleType
+
+
+def modules() -> list[ModuleType]:
+    """Return the command modules in the order in which `gpuatlas --help` lists them."""
+    from gpuatlas.commands import publish, reports, study, training
+
+    return [training, reports, study, publish]

@@ -1,0 +1,8 @@
+"""Describe cells and package results."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this stage's commands to `app`."""
+    del app

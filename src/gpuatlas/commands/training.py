@@ -1,0 +1,8 @@
+"""Train and time the workload."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this stage's commands to `app`."""
+    del app
