@@ -1,0 +1,292 @@
+"""Reads and validates the configuration, and plans the study from it: which cells, by whom, or why not.
+
+The JSON schemas (``workflow/schemas``) hold every key with its description and default; an error is one sentence that
+names the file, the key and, for a misspelt one, the nearest valid key.
+"""
+
+import difflib
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuatlas.errors import ConfigError
+
+SCHEMA_VERSION = 1
+REPORT_NAME = "report.ncu-repz"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One architecture × target, and where its capture comes from.
+
+    `origin` is ``recorded`` (replayed from the recordings folder), ``imported`` (a report that the user has),
+    ``captured`` (by `site`) or ``absent`` (for `reason`).
+    """
+
+    architecture: str
+    target: str
+    origin: str
+    site: str | None = None
+    source: str | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The cell as it is written everywhere, for instance ``a100/opt1``."""
+        return f"{self.architecture}/{self.target}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """The whole configuration, validated and merged, with its plan of cells."""
+
+    root: Path
+    config: dict[str, Any]
+    architectures: dict[str, dict[str, Any]]
+    targets: dict[str, dict[str, Any]]
+    sites: dict[str, dict[str, Any]]
+    site: str
+    cells: tuple[Cell, ...] = field(default=())
+
+    def present(self) -> list[Cell]:
+        """Return the cells that have a capture, or will have one."""
+        return [cell for cell in self.cells if cell.origin != "absent"]
+
+    def of_origin(self, origin: str) -> list[Cell]:
+        """Return the cells whose capture comes from `origin`."""
+        return [cell for cell in self.cells if cell.origin == origin]
+
+    def cell(self, name: str) -> Cell:
+        """Return the cell called `name` (``architecture/target``).
+
+        Raises
+        ------
+        ConfigError
+            If the study has no such cell.
+        """
+        for cell in self.cells:
+            if cell.name == name:
+                return cell
+        raise ConfigError(f"cell {name!r} is not in this study{_nearest(name, [c.name for c in self.cells])}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``results/study.json`` holds: the study as configured, without this machine's paths."""
+        return {
+            "schema": SCHEMA_VERSION,
+            "site": self.site,
+            "workload": self.config["workload"],
+            "architectures": {
+                name: {
+                    "label": entry["label"],
+                    "generation": entry["generation"],
+                    "compute_capability": entry["compute_capability"],
+                    "sm_counts": entry["sm_counts"],
+                    "analogue_of": entry.get("analogue_of"),
+                }
+                for name, entry in self.architectures.items()
+                if name in self.config["architectures"]
+            },
+            "targets": {name: entry for name, entry in self.targets.items() if name in self.config["targets"]},
+            "cells": [
+                {"cell": cell.name, **{k: v for k, v in asdict(cell).items() if k != "source"}}
+                for cell in self.cells
+            ],
+        }
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read one YAML mapping.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, is not YAML or is not a mapping.
+    """
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise ConfigError(f"{path}: is not valid YAML{where}; correct the file") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path}: must hold 'key: value' pairs; see config/README.md")
+    return loaded
+
+
+def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
+    """Validate `value` against a JSON schema.
+
+    Raises
+    ------
+    ConfigError
+        With one sentence: `where` (the file), the key, what is wrong, and the nearest valid key.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    if error is None:
+        return
+    path = ".".join(str(part) for part in error.absolute_path)
+    at = f"key {path!r}: " if path else ""
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = list(error.schema.get("properties", {}))
+        patterns = list(error.schema.get("patternProperties", {}))
+        unknown = [
+            key
+            for key in error.instance
+            if key not in known and not any(re.search(pattern, str(key)) for pattern in patterns)
+        ]
+        key = str(unknown[0])
+        dotted = f"{path}.{key}" if path else key
+        raise ConfigError(f"{where}: unknown key {dotted!r}{_nearest(key, known)}")
+    hint = error.schema.get("description") if isinstance(error.schema, dict) else None
+    message = error.message if len(error.message) < 200 else f"is not valid ({error.validator})"
+    raise ConfigError(f"{where}: {at}{message}{f' ({hint})' if hint else ''}")
+
+
+def _nearest(word: str, valid: list[str]) -> str:
+    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; valid: {', '.join(valid)}" if valid else ""
+
+
+def _schema(root: Path, name: str) -> dict[str, Any]:
+    return read_yaml(root / "workflow" / "schemas" / f"{name}.schema.yaml")
+
+
+def load_named(root: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Read and validate ``config/{name}.yaml`` (architectures or targets)."""
+    entries = read_yaml(root / "config" / f"{name}.yaml")
+    validate(entries, _schema(root, name), f"config/{name}.yaml")
+    return entries
+
+
+def load_site(root: Path, name: str) -> dict[str, Any]:
+    """Read and validate the site file ``config/sites/{name}.yaml``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such site, or its file is not valid.
+    """
+    folder = root / "config" / "sites"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in folder.glob("*.yaml"))
+        raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{_nearest(name, known)}")
+    site = read_yaml(path)
+    validate(site, _schema(root, "site"), f"config/sites/{name}.yaml")
+    account = os.environ.get("GPUATLAS_ACCOUNT")
+    if account and site["scheduler"] == "slurm":
+        site["slurm"]["account"] = account
+    return site
+
+
+def detect_site(root: Path) -> str:
+    """Return the site whose Slurm cluster this machine belongs to, else ``local``."""
+    cluster = os.environ.get("SLURM_CLUSTER_NAME", "")
+    if not cluster:
+        try:
+            shown = subprocess.run(
+                ["scontrol", "show", "config"], capture_output=True, text=True, timeout=20, check=False
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            return "local"
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", shown, re.MULTILINE)
+        cluster = found.group(1) if found else ""
+    return cluster if (root / "config" / "sites" / f"{cluster}.yaml").is_file() else "local"
+
+
+def resolve(config: Mapping[str, Any], root: Path) -> Study:
+    """Validate a configuration and plan every cell.
+
+    Parameters
+    ----------
+    config
+        The merged configuration, as Snakemake hands it over (`config/config.yaml` and ``--config``).
+    root
+        The project's folder: ``config/`` and ``workflow/schemas/`` lie in it.
+
+    Raises
+    ------
+    ConfigError
+        If a key, an architecture, a target, a site or a recording is wrong.
+    """
+    settings = dict(config)
+    validate(settings, _schema(root, "config"), "config/config.yaml")
+    architectures, targets = load_named(root, "architectures"), load_named(root, "targets")
+    for key, chosen, known in (
+        ("architectures", settings["architectures"], architectures),
+        ("targets", settings["targets"], targets),
+    ):
+        for name in chosen:
+            if name not in known:
+                raise ConfigError(
+                    f"config/config.yaml: key {key!r}: {name!r} is not in config/{key}.yaml"
+                    f"{_nearest(name, list(known))}"
+                )
+    for name, entry in architectures.items():
+        for key, known in (("analogue_of", list(architectures)), ("site", _site_names(root))):
+            if key in entry and entry[key] not in known:
+                raise ConfigError(
+                    f"config/architectures.yaml: key '{name}.{key}': unknown {entry[key]!r}"
+                    f"{_nearest(entry[key], known)}"
+                )
+    site = detect_site(root) if settings["site"] == "auto" else settings["site"]
+    used = {entry["site"] for entry in architectures.values() if "site" in entry}
+    sites = {name: load_site(root, name) for name in sorted(used | ({site} - {"all"}) | {"local"})}
+    study = Study(root, settings, architectures, targets, sites, site)
+    cells = tuple(
+        _plan(study, architecture, target)
+        for architecture in architectures
+        if architecture in settings["architectures"]
+        for target in targets
+        if target in settings["targets"]
+    )
+    planned = {cell.name for cell in cells}
+    for name in settings["recordings"]:
+        if name not in planned:
+            raise ConfigError(
+                f"config/config.yaml: key 'recordings': cell {name!r} is not in this study"
+                f"{_nearest(name, sorted(planned))}"
+            )
+    return Study(root, settings, architectures, targets, sites, site, cells)
+
+
+def _site_names(root: Path) -> list[str]:
+    return sorted(path.stem for path in (root / "config" / "sites").glob("*.yaml"))
+
+
+def _plan(study: Study, architecture: str, target: str) -> Cell:
+    name = f"{architecture}/{target}"
+    imported = study.config["recordings"].get(name)
+    if imported is not None:
+        if not (study.root / imported).is_file():
+            raise ConfigError(
+                f"config/config.yaml: key 'recordings': the report of {name} ({imported}) does not exist; "
+                "correct the path or remove the entry"
+            )
+        return Cell(architecture, target, "imported", source=imported)
+    recorded = Path(study.config["recordings_dir"]) / architecture / target / REPORT_NAME
+    if (study.root / recorded).is_file():
+        return Cell(architecture, target, "recorded", source=str(recorded))
+    home = study.architectures[architecture].get("site")
+    if study.site == "all" and home is not None:
+        return Cell(architecture, target, "captured", site=home)
+    if study.site != "all" and architecture in study.sites[study.site]["architectures"]:
+        return Cell(architecture, target, "captured", site=study.site)
+    if home is None:
+        reason = f"no recording, and no site captures {architecture}"
+    else:
+        reason = f"no recording here; {architecture} is captured at {home}"
+    return Cell(architecture, target, "absent", reason=reason)
