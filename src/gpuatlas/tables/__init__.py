@@ -1,0 +1,1 @@
+"""The project's tables: their Arrow schemas (`schema`) and how reports become them (`write`)."""
