@@ -1,0 +1,92 @@
+# A cell's capture: by Nsight Compute at its site, replayed from a recording, or imported from a user's report.
+
+
+rule capture_cell:
+    input:
+        image_of,
+        DATA_MANIFEST,
+        timing=expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
+        targets="config/targets.yaml",
+    output:
+        "results/cells/{cell}/capture/report.ncu-repz",
+        "results/cells/{cell}/capture/plan.json",
+        "results/cells/{cell}/capture/environment.json",
+    log:
+        "logs/capture/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("captured"),
+    conda:
+        ENVIRONMENT
+    threads: site_threads
+    resources:
+        **site_resources("capture"),
+    params:
+        where=where,
+        launch=launcher,
+        workload=workload_options,
+        ncu=capture_options,
+        target=lambda wildcards: wildcards.cell.split("/")[1],
+    message:
+        "Profiling {wildcards.cell} with Nsight Compute at {params.where}"
+    shell:
+        "{params.launch} gpuatlas capture --targets {input.targets} --target {params.target} {params.workload}"
+        " --timing results/cells/{wildcards.cell}/timing {params.ncu}"
+        " --state results/cells/{wildcards.cell}/.state --out results/cells/{wildcards.cell}/capture &> {log}"
+
+
+rule replay:
+    input:
+        lambda wildcards: STUDY.cell(wildcards.cell).source,
+        f"{config['recordings_dir']}/{{cell}}/plan.json",
+        f"{config['recordings_dir']}/{{cell}}/environment.json",
+    output:
+        "results/cells/{cell}/capture/report.ncu-repz",
+        "results/cells/{cell}/capture/plan.json",
+        "results/cells/{cell}/capture/environment.json",
+    log:
+        "logs/capture/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("recorded"),
+    conda:
+        ENVIRONMENT
+    message:
+        "Replaying {wildcards.cell} from {input[0]}"
+    shell:
+        "cp {input} results/cells/{wildcards.cell}/capture &> {log}"
+
+
+rule replay_timing:
+    input:
+        expand(
+            f"{config['recordings_dir']}/{{{{cell}}}}/timing/{{file}}",
+            file=TIMING_FILES,
+        ),
+    output:
+        expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
+    log:
+        "logs/replay_timing/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("recorded"),
+    conda:
+        ENVIRONMENT
+    shell:
+        "cp {input} results/cells/{wildcards.cell}/timing &> {log}"
+
+
+rule import_report:
+    input:
+        lambda wildcards: STUDY.cell(wildcards.cell).source,
+    output:
+        "results/cells/{cell}/capture/report.ncu-repz",
+        "results/cells/{cell}/capture/plan.json",
+        "results/cells/{cell}/capture/environment.json",
+    log:
+        "logs/capture/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("imported"),
+    conda:
+        ENVIRONMENT
+    message:
+        "Importing {input} as {wildcards.cell}"
+    shell:
+        "gpuatlas import {input:q} --out results/cells/{wildcards.cell}/capture &> {log}"

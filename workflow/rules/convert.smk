@@ -1,0 +1,45 @@
+# From reports to tables.
+
+
+rule convert:
+    input:
+        "results/cells/{architecture}/{target}/capture/report.ncu-repz",
+        stage_sources("convert"),
+    output:
+        expand(
+            "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
+            table=TABLES,
+        ),
+    log:
+        "logs/convert/{architecture}_{target}.log",
+    conda:
+        ENVIRONMENT
+    shell:
+        "gpuatlas convert {input[0]} --out results/tables --partition architecture={wildcards.architecture}"
+        " --partition target={wildcards.target} &> {log}"
+
+
+# The cell's manifest: files with their SHA-256, origin, coverage, evidence.
+rule describe:
+    input:
+        expand(
+            "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
+            table=TABLES,
+        ),
+        "results/cells/{architecture}/{target}/capture/plan.json",
+        lambda wildcards: measured_files(f"{wildcards.architecture}/{wildcards.target}"),
+        "config/architectures.yaml",
+        stage_sources("describe"),
+    output:
+        "results/cells/{architecture}/{target}/cell.json",
+    log:
+        "logs/describe/{architecture}_{target}.log",
+    conda:
+        ENVIRONMENT
+    params:
+        cell=lambda wildcards: f"{wildcards.architecture}/{wildcards.target}",
+        origin=lambda wildcards: STUDY.cell(
+            f"{wildcards.architecture}/{wildcards.target}"
+        ).origin,
+    shell:
+        "gpuatlas describe {params.cell} --origin {params.origin} --results results &> {log}"

@@ -1,0 +1,44 @@
+# Pages that people read.
+
+
+rule report_page:
+    input:
+        rules.claims.output,
+        expand("results/figures/{figure}.{kind}", figure=FIGURES, kind=["svg", "csv"]),
+        expand("workflow/report/{figure}.rst", figure=FIGURES),
+        smoke_files(),
+        stage_sources("report"),
+    output:
+        report(
+            "results/report.html",
+            caption="../report/report.rst",
+            category="Report",
+            labels={"result": "the study on one page"},
+        ),
+    log:
+        "logs/report.log",
+    conda:
+        ENVIRONMENT
+    shell:
+        "gpuatlas report --results results &> {log}"
+
+
+# Snakemake's own report, built by Snakemake itself from the finished run.
+rule workflow_report:
+    input:
+        rules.report_page.output,
+        rules.claims.output,
+        expand("results/figures/{figure}.svg", figure=FIGURES),
+        expand(
+            "workflow/report/{name}.rst",
+            name=[*FIGURES, "workflow", "verdicts", "report"],
+        ),
+        config=rules.study.output.config,
+    output:
+        "results/workflow-report.zip",
+    log:
+        "logs/workflow_report.log",
+    conda:
+        ENVIRONMENT
+    shell:
+        "snakemake --configfile {input.config} --report {output} --nolock report_page &> {log}"

@@ -1,0 +1,100 @@
+# Training and unprofiled timing of the captured cells, and the smoke test of the training loop.
+
+
+rule train_cell:
+    input:
+        image_of,
+        data=DATA_MANIFEST,
+        targets="config/targets.yaml",
+    output:
+        expand("results/cells/{{cell}}/train/{file}", file=TRAIN_FILES),
+    log:
+        "logs/train/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("captured"),
+    conda:
+        ENVIRONMENT
+    threads: site_threads
+    resources:
+        **site_resources("train"),
+    params:
+        where=where,
+        launch=launcher,
+        workload=workload_options,
+        length=" ".join(
+            f"--{key} {value}" for key, value in (config["train"] or {}).items()
+        ),
+        target=lambda wildcards: wildcards.cell.split("/")[1],
+    message:
+        "Training {wildcards.cell} at {params.where}"
+    shell:
+        "{params.launch} gpuatlas train --targets {input.targets} --target {params.target} {params.workload}"
+        " {params.length} --state results/cells/{wildcards.cell}/.state"
+        " --out results/cells/{wildcards.cell}/train &> {log}"
+
+
+rule time_cell:
+    input:
+        image_of,
+        data=DATA_MANIFEST,
+        targets="config/targets.yaml",
+    output:
+        expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
+    log:
+        "logs/timing/{cell}.log",
+    wildcard_constraints:
+        cell=of_origin("captured"),
+    conda:
+        ENVIRONMENT
+    threads: site_threads
+    resources:
+        **site_resources("timing"),
+    params:
+        where=where,
+        launch=launcher,
+        workload=workload_options,
+        repeats=config["timing"]["repeats"],
+        steps=config["timing"]["steps"],
+        target=lambda wildcards: wildcards.cell.split("/")[1],
+    message:
+        "Timing {wildcards.cell} at {params.where}"
+    shell:
+        "{params.launch} gpuatlas timing --targets {input.targets} --target {params.target} {params.workload}"
+        " --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing &> {log}"
+
+
+rule smoke_data:
+    output:
+        directory("data/smoke"),
+    log:
+        "logs/smoke_data.log",
+    conda:
+        ENVIRONMENT
+    params:
+        size=config["smoke"]["size"] if config["smoke"] else 0,
+    shell:
+        "gpuatlas data phantom --out {output} --volumes 2 --size {params.size} --seed 0 &> {log}"
+
+
+# The real network on the CPU for a few steps: the loop runs, the weights are untrained.
+rule smoke_train:
+    input:
+        data="data/smoke",
+        targets="config/targets.yaml",
+    output:
+        expand("results/smoke/{file}", file=TRAIN_FILES),
+    log:
+        "logs/smoke_train.log",
+    conda:
+        ENVIRONMENT
+    threads: 2
+    params:
+        network=config["workload"]["network"],
+        size=config["smoke"]["size"] if config["smoke"] else 0,
+        iterations=config["smoke"]["iterations"] if config["smoke"] else 0,
+    message:
+        "Training {params.network} at {params.size}³ on the CPU for {params.iterations} steps: a smoke test"
+    shell:
+        "gpuatlas train --targets {input.targets} --target baseline --network {params.network} --size {params.size}"
+        " --data {input.data} --iterations {params.iterations} --seed 0"
+        " --state results/smoke/.state --out results/smoke &> {log}"
