@@ -1,0 +1,43 @@
+"""Shared pieces of the workload's tests: the reference configurations and formula weights."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+REFERENCE = Path(__file__).parents[1] / "data" / "reference"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def reference_keys() -> dict[str, dict[str, list[int]]]:
+    return json.loads((REFERENCE / "med_ddpm_keys.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def reference_vectors() -> dict[str, np.ndarray]:
+    with np.load(REFERENCE / "med_ddpm_vectors.npz") as stored:
+        return dict(stored)
+
+
+def formula_weights(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+    """Weights by formula: reproducible anywhere, with no generator involved."""
+    weights = {}
+    for index, name in enumerate(sorted(shapes)):
+        shape = shapes[name]
+        wave = np.sin(0.7 * np.arange(math.prod(shape), dtype=np.float64) + 1.3 * index + 0.1)
+        if len(shape) >= 2:
+            wave /= math.sqrt(math.prod(shape[1:]))
+        elif name.endswith("weight"):
+            wave = 1 + 0.1 * wave
+        else:
+            wave *= 0.02
+        weights[name] = torch.from_numpy(wave.astype(np.float32)).reshape(shape)
+    return weights
+
+
+def wave(rate: float, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.sin(rate * np.arange(math.prod(shape))).astype(np.float32)).reshape(shape)
