@@ -92,7 +92,9 @@ class Study:
                 for name, entry in self.architectures.items()
                 if name in self.config["architectures"]
             },
-            "targets": {name: entry for name, entry in self.targets.items() if name in self.config["targets"]},
+            "targets": {
+                name: entry for name, entry in self.targets.items() if name in self.config["targets"]
+            },
             "cells": [
                 {"cell": cell.name, **{k: v for k, v in asdict(cell).items() if k != "source"}}
                 for cell in self.cells

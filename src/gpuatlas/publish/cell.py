@@ -1,0 +1,161 @@
+"""A cell's manifest: what it is, where it comes from, what it covers, and the SHA-256 of each of its files."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gpuatlas.config import read_yaml
+from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.files import write_json
+
+SCHEMA_VERSION = 1
+# Versions that a session table tells, under the manifest's names.
+_VERSIONS = {"ncu": "ncu_version", "cuda": "cuda_version", "driver": "driver_version"}
+
+
+def describe(name: str, *, origin: str, results: Path, architectures: Path) -> dict[str, Any]:
+    """Write ``results/cells/{name}/cell.json`` from the cell's files and tables.
+
+    Parameters
+    ----------
+    name
+        The cell, ``architecture/target``.
+    origin
+        ``captured``, ``recorded``, ``imported`` or ``merged``.
+    results
+        Folder of the results.
+    architectures
+        ``config/architectures.yaml``: a report belongs to an architecture by compute capability.
+
+    Returns
+    -------
+    dict
+        The manifest, as written.
+
+    Raises
+    ------
+    ConfigError
+        If the cell's architecture is not in `architectures`.
+    InputRefused
+        If the report was measured on another architecture, or a file that the manifest needs is not valid.
+    """
+    architecture, _, target = name.partition("/")
+    known = read_yaml(architectures)
+    if architecture not in known:
+        raise ConfigError(
+            f"{architectures}: has no architecture {architecture!r}; add it or correct the cell"
+        )
+    folder = results / "cells" / name
+    tables = {
+        table: results
+        / "tables"
+        / table
+        / f"architecture={architecture}"
+        / f"target={target}"
+        / "part.parquet"
+        for table in ("launches", "metrics", "session")
+    }
+    plan = _read_json(folder / "capture" / "plan.json")
+    device = _device(tables["metrics"])
+    notes = _check_device(device, known[architecture], name, folder / "capture" / "report.ncu-repz")
+    whole_gpu = device["sm_count"] in known[architecture]["sm_counts"]
+    coverage = None
+    if plan.get("coverage_time") is not None:
+        coverage = {"time": plan["coverage_time"], "launches": plan.get("coverage_launches")}
+    if origin == "imported" and coverage is None:
+        notes.append("imported, coverage unknown: shown by itself, compared with nothing")
+    window = plan.get("window")
+    if window is not None:
+        notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
+    durations = pq.read_table(tables["launches"], columns=["duration_ns"]).column("duration_ns")
+    session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
+    manifest = {
+        "schema": SCHEMA_VERSION,
+        "cell": name,
+        "architecture": architecture,
+        "target": target,
+        "origin": origin,
+        "comparable": window is None and coverage is not None and whole_gpu,
+        "window": window,
+        "coverage": coverage,
+        "evidence": _evidence(folder),
+        "device": device,
+        "versions": {short: session.get(key) for short, key in _VERSIONS.items()},
+        "launches": len(durations),
+        "gpu_time_ns": pc.sum(durations).as_py(),
+        "notes": notes,
+        "files": {
+            str(path.relative_to(folder)): sha256(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "cell.json" and ".state" not in path.parts
+        },
+    }
+    write_json(folder / "cell.json", manifest)
+    return manifest
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputRefused(f"{path}: is not valid JSON; restore the file") from error
+    if not isinstance(content, dict):
+        raise InputRefused(f"{path}: must hold one JSON object; restore the file")
+    return content
+
+
+def _evidence(folder: Path) -> dict[str, Any]:
+    path = folder / "timing" / "evidence.json"
+    if path.is_file():
+        found = _read_json(path)
+        return {"in_effect": found["in_effect"], "checks": found["checks"]}
+    return {"in_effect": "unknown", "checks": []}
+
+
+def _device(metrics: Path) -> dict[str, Any]:
+    """Read the device from the attributes that every report stores with its launches."""
+    prefix = "device__attribute_"
+    wanted = ["display_name", "compute_capability_major", "compute_capability_minor", "multiprocessor_count"]
+    table = pq.read_table(
+        metrics, columns=["launch_id", "metric", "value", "text"], filters=[("launch_id", "=", 0)]
+    )
+    found = {
+        row["metric"].removeprefix(prefix): row["text"] if row["value"] is None else int(row["value"])
+        for row in table.to_pylist()
+        if row["metric"].removeprefix(prefix) in wanted
+    }
+    missing = [f"{prefix}{key}" for key in wanted if found.get(key) is None]
+    if missing:
+        raise InputRefused(
+            f"{metrics}: the report stores no {missing[0]}, so its GPU is unknown; capture again"
+        )
+    return {
+        "name": found["display_name"],
+        "compute_capability": f"{found['compute_capability_major']}.{found['compute_capability_minor']}",
+        "sm_count": found["multiprocessor_count"],
+    }
+
+
+def _check_device(device: dict[str, Any], architecture: dict[str, Any], name: str, report: Path) -> list[str]:
+    capability, count = architecture["compute_capability"], device["sm_count"]
+    if device["compute_capability"] != capability:
+        raise InputRefused(
+            f"{report}: measured on {device['name']} (compute capability {device['compute_capability']}), but "
+            f"cell {name} is of compute capability {capability}; put the report under its own architecture"
+        )
+    notes = []
+    if count not in architecture["sm_counts"]:
+        notes.append(f"{count} multiprocessors: not a whole {architecture['label']}, comparable with nothing")
+    if architecture["label"] not in device["name"]:
+        notes.append(f"the device calls itself {device['name']}")
+    return notes
