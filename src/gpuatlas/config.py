@@ -1,6 +1,6 @@
 """Reads and validates the configuration, and plans the study from it: which cells, by whom, or why not.
 
-The JSON schemas (``workflow/schemas``) hold every key with its description and default; an error is one sentence that
+The JSON schemas (``workflow/schemas``) hold every key with its description; an error is one sentence that
 names the file, the key and, for a misspelt one, the nearest valid key.
 """
 
@@ -238,11 +238,11 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
                     f"{_nearest(name, list(known))}"
                 )
     for name, entry in architectures.items():
-        for key, known in (("analogue_of", list(architectures)), ("site", _site_names(root))):
-            if key in entry and entry[key] not in known:
+        for key, names in (("analogue_of", list(architectures)), ("site", _site_names(root))):
+            if key in entry and entry[key] not in names:
                 raise ConfigError(
                     f"config/architectures.yaml: key '{name}.{key}': unknown {entry[key]!r}"
-                    f"{_nearest(entry[key], known)}"
+                    f"{_nearest(entry[key], names)}"
                 )
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}

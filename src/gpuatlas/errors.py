@@ -23,7 +23,7 @@ class InputRefused(GpuatlasError):
 
 
 class MachineRefused(GpuatlasError):
-    """This machine cannot or must not do what was asked (exit status 4)."""
+    """The machine cannot or must not do what was asked (exit status 4)."""
 
     exit_code = 4
 

@@ -1,8 +1,29 @@
 """Describe cells and package results."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
+
+from gpuatlas import console
 
 
 def register(app: typer.Typer) -> None:
     """Add this stage's commands to `app`."""
-    del app
+    app.command("describe")(describe)
+
+
+def describe(
+    cell: Annotated[str, typer.Argument(help="The cell, architecture/target.")],
+    *,
+    origin: Annotated[str, typer.Option(help="Where the capture comes from: captured, recorded or imported.")],
+    results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    architectures: Annotated[Path, typer.Option(help="The architectures that there are.")] = Path(
+        "config/architectures.yaml"
+    ),
+) -> None:
+    """Write a cell's manifest, cell.json, from its files and tables."""
+    from gpuatlas.publish.cell import describe as describe_cell
+
+    manifest = describe_cell(cell, origin=origin, results=results, architectures=architectures)
+    console.note(f"{cell}: {manifest['launches']} launches, {origin}")

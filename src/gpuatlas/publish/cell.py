@@ -1,4 +1,4 @@
-"""A cell's manifest: what it is, where it comes from, what it covers, and the SHA-256 of each of its files."""
+"""A cell's manifest: what it is, where it comes from, what it covers, and the SHA-256 of each file."""
 
 import hashlib
 import json
@@ -150,8 +150,8 @@ def _check_device(device: dict[str, Any], architecture: dict[str, Any], name: st
     capability, count = architecture["compute_capability"], device["sm_count"]
     if device["compute_capability"] != capability:
         raise InputRefused(
-            f"{report}: measured on {device['name']} (compute capability {device['compute_capability']}), but "
-            f"cell {name} is of compute capability {capability}; put the report under its own architecture"
+            f"{report}: measured on {device['name']} (compute capability {device['compute_capability']}), "
+            f"but cell {name} is of {capability}; put the report under its own architecture"
         )
     notes = []
     if count not in architecture["sm_counts"]:
