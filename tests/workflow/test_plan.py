@@ -1,0 +1,100 @@
+"""What a dry run plans: the cells of each site, one cell alone, and what a change makes stale."""
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+CAPTURE = re.compile(r"Profiling (\S+) with Nsight Compute at (.*)")
+CELL_JOBS = {"time_cell": 1, "train_cell": 1, "capture_cell": 1, "convert": 1, "describe": 1, "phantom": 1}
+FIGURE_JOBS = {"figure", "report_page", "workflow_report", "all"}
+
+
+def jobs(done: subprocess.CompletedProcess[str]) -> Counter[str]:
+    """Jobs by rule, from the last table of job statistics."""
+    table = (done.stdout + done.stderr).rsplit("Job stats:", 1)[1].split("total", 1)[0]
+    return Counter({m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+)$", table, re.MULTILINE)})
+
+
+def text(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
+def test_all_sites_capture_every_unrecorded_cell_where_it_belongs(project, snakemake):
+    done = snakemake(project, "-n", "--profile", "profiles/slurm", "--config", "site=all")
+    planned = dict(CAPTURE.findall(text(done)))
+    expected = {
+        "v100": ("expanse", "partition gpu-shared", "1 GPU by --gpus", "containers/images/common.sif"),
+        "a100": (
+            "jetstream2",
+            "partition gpu",
+            "1 GPU a100 by --gres",
+            "containers/images/common.docker.json",
+        ),
+        "h100": ("stampede3", "partition h100", "whole node", "containers/images/common.sif"),
+    }
+    assert set(planned) == {f"{a}/{t}" for a in expected for t in ("baseline", "opt1", "opt2", "opt12")}
+    for cell, where in planned.items():
+        for part in expected[cell.split("/")[0]]:
+            assert part in where, (cell, where)
+
+
+def test_one_cell_needs_its_own_jobs_only(project, snakemake):
+    target = "results/cells/a100/opt1/cell.json"
+    done = snakemake(project, "-n", target, "--profile", "profiles/slurm", "--config", "site=jetstream2")
+    assert jobs(done) == Counter({**CELL_JOBS, "docker_image": 1})
+    assert set(dict(CAPTURE.findall(text(done)))) == {"a100/opt1"}
+
+
+def test_without_training_no_cell_trains(project, snakemake):
+    config = project / "config" / "config.yaml"
+    config.write_text(re.sub(r"train:\n  epochs: 25\n", "train: false\n", config.read_text()))
+    target = "results/cells/v100/baseline/cell.json"
+    done = snakemake(project, "-n", target, "--profile", "profiles/slurm", "--config", "site=expanse")
+    assert "train_cell" not in jobs(done)
+    assert jobs(done)["capture_cell"] == 1
+
+
+def test_locally_only_recordings_are_replayed(project, snakemake):
+    planned = jobs(snakemake(project, "-n", "--profile", "profiles/local"))
+    assert planned["replay"] == 3
+    assert planned["convert"] == 3
+    assert "capture_cell" not in planned
+
+
+def test_a_finished_run_has_nothing_to_do(finished, snakemake):
+    done = snakemake(finished, "-n", "--profile", "profiles/local")
+    assert "Nothing to be done" in text(done)
+
+
+def change(path: Path) -> None:
+    comment = "<!-- changed -->" if path.suffix == ".j2" else "# changed"
+    path.write_text(path.read_text() + f"\n{comment}\n")
+
+
+@pytest.mark.parametrize(
+    ("changed", "redone"),
+    [
+        ("src/gpuatlas/figures/__init__.py", FIGURE_JOBS),
+        ("src/gpuatlas/publish/report.py", {"report_page", "workflow_report", "all"}),
+        ("workflow/report/roofline.rst", FIGURE_JOBS),
+        ("config/claims.yaml", {"claims", *FIGURE_JOBS}),
+        ("src/gpuatlas/compare/kernels.py", {"compare", "claims", *FIGURE_JOBS}),
+        ("src/gpuatlas/tables/write.py", {"convert", "describe", "compare", "claims", *FIGURE_JOBS}),
+    ],
+)
+def test_a_changed_module_redoes_its_stage_and_nothing_upstream(finished, snakemake, changed, redone):
+    change(finished / changed)
+    planned = jobs(snakemake(finished, "-n", "--profile", "profiles/local"))
+    assert set(planned) <= redone
+    assert set(planned) >= redone - FIGURE_JOBS
+    assert "report_page" in planned
+
+
+def test_the_decoder_converts_again_and_captures_nothing(finished, snakemake):
+    change(finished / "src/gpuatlas/ncurep/__init__.py")
+    planned = jobs(snakemake(finished, "-n", "--profile", "profiles/local"))
+    assert planned["convert"] == 3
+    assert not {"capture_cell", "replay", "time_cell", "train_cell"} & set(planned)
