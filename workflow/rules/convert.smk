@@ -3,8 +3,8 @@
 
 rule convert:
     input:
-        "results/cells/{architecture}/{target}/capture/report.ncu-repz",
         stage_sources("convert"),
+        report="results/cells/{architecture}/{target}/capture/report.ncu-repz",
     output:
         expand(
             "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
@@ -15,7 +15,7 @@ rule convert:
     conda:
         ENVIRONMENT
     shell:
-        "gpuatlas convert {input[0]} --out results/tables --partition architecture={wildcards.architecture}"
+        "gpuatlas convert {input.report} --out results/tables --partition architecture={wildcards.architecture}"
         " --partition target={wildcards.target} &> {log}"
 
 
