@@ -1,0 +1,130 @@
+"""Where the GPU time goes: totals of a capture, by kernel class and by kernel."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpuatlas.compare import catalog
+from gpuatlas.compare.captures import Capture, Mask
+from gpuatlas.compare.kernels import CONVOLUTION
+from gpuatlas.compare.rollup import Figure, apply, evaluate
+from gpuatlas.compare.rows import Row, row
+from gpuatlas.compare.study import Cell
+from gpuatlas.errors import InputRefused
+
+TIMING_REPEATS = 5
+
+
+def groups(capture: Capture) -> Iterator[tuple[str, Mask]]:
+    """Yield the kernel classes that occur in the capture, in the catalogue's order, with their launches."""
+    for kernel_class in catalog.load().classes:
+        where = capture.classes == kernel_class.name
+        if where.any():
+            yield kernel_class.name, where
+
+
+def share(capture: Capture, where: Mask, amounts: np.ndarray | None = None) -> float | None:
+    """Return the percentage that some launches have of the capture's GPU time (or of `amounts`)."""
+    amounts = capture.time if amounts is None else amounts
+    total = float(amounts.sum())
+    return 100.0 * float(amounts[where].sum()) / total if total > 0 else None
+
+
+def tensor_time_share(capture: Capture) -> Figure:
+    """Return the percentage of convolution and GEMM time spent in launches that did tensor-core operations.
+
+    The tensor pipe's own cycles would not do: Ampere and Hopper run half-precision moves there, so kernels
+    without one tensor-core operation show a few percent.
+    """
+    metric = catalog.load().metrics["tensor_flop"]
+    for candidate in metric.candidates:
+        names = list(candidate.numerator.names())
+        if all(name in capture.present and capture.present[name].all() for name in names):
+            used = apply(candidate.numerator, capture) > 0
+            heavy = np.isin(capture.classes, (*CONVOLUTION, "gemm"))
+            total = float(capture.time[heavy].sum())
+            if total <= 0:
+                return Figure(None, "undefined: no convolution and no matrix multiplication")
+            return Figure(100.0 * float(capture.time[heavy & used].sum()) / total)
+    return Figure(None, f"not collected: {metric.candidates[0].numerator.text}")
+
+
+def summary_rows(capture: Capture) -> Iterator[Row]:
+    """Yield every metric of the catalogue over the whole capture."""
+    cell = capture.cell
+    for metric in catalog.load().metrics.values():
+        figure = evaluate(metric, capture, capture.everything())
+        yield row(cell, cell.scope, "", metric.name, figure.value, metric.unit, figure.note)
+    figure = tensor_time_share(capture)
+    yield row(cell, cell.scope, "", "tensor_time_share", figure.value, "%", figure.note)
+
+
+def absent_rows(cell: Cell) -> Iterator[Row]:
+    """Yield the same metrics of a cell without capture: null, with the reason."""
+    for metric in catalog.load().metrics.values():
+        yield row(cell, "step", "", metric.name, None, metric.unit, cell.absence)
+    yield row(cell, "step", "", "tensor_time_share", None, "%", cell.absence)
+
+
+def timing_rows(cell: Cell, results: Path) -> Iterator[Row]:
+    """Yield the unprofiled step time of a cell: the only figures that speak of speed.
+
+    These are whole, unprofiled steps whatever the capture is, so they carry no window.
+    """
+    path = results / "cells" / cell.architecture / cell.target / "timing" / "timings.parquet"
+    names = ("step_ms", "step_ms_spread")
+    if not path.is_file():
+        reason = cell.absence if cell.absent else "not timed"
+        for name in names:
+            yield Row(cell.architecture, cell.target, "step", "", name, None, "ms", reason=reason)
+        return
+    try:
+        table = pq.read_table(path, columns=["variant", "step_ms"])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputRefused(f"{path}: is not a readable table of timings; time the cell again") from error
+    times: dict[str, list[float]] = {}
+    for variant, value in zip(table["variant"].to_pylist(), table["step_ms"].to_pylist(), strict=True):
+        if value is not None:
+            times.setdefault(variant, []).append(value)
+    for variant, values in sorted(times.items()):
+        figures = (float(np.median(values)), max(values) - min(values))
+        enough = len(values) >= TIMING_REPEATS
+        few = f"only {len(values)} repeats; {TIMING_REPEATS} are needed"
+        label = "" if variant == "autotune_off" else variant
+        for name, value in zip(names, figures, strict=True):
+            yield Row(
+                cell.architecture,
+                cell.target,
+                "step",
+                label,
+                name,
+                value if enough else None,
+                "ms",
+                reason=None if enough else few,
+            )
+
+
+def class_rows(capture: Capture) -> Iterator[Row]:
+    """Yield the share of GPU time and every metric of the catalogue for each kernel class."""
+    metrics = [m for name, m in catalog.load().metrics.items() if not name.startswith("peak_")]
+    counts = capture.weight
+    for name, where in groups(capture):
+        yield row(capture.cell, "class", name, "time_share", share(capture, where), "%")
+        yield row(capture.cell, "class", name, "launch_share", share(capture, where, counts), "%")
+        for metric in metrics:
+            figure = evaluate(metric, capture, where)
+            yield row(capture.cell, "class", name, metric.name, figure.value, metric.unit, figure.note)
+
+
+def kernel_rows(capture: Capture) -> Iterator[Row]:
+    """Yield GPU time, its share and the number of launches for each kernel, by GPU time."""
+    masks = {name: capture.kernels == name for name in dict.fromkeys(capture.kernels.tolist())}
+    ordered = sorted(masks, key=lambda name: -float(capture.time[masks[name]].sum()))
+    for name in ordered:
+        where = masks[name]
+        yield row(capture.cell, "kernel", name, "gpu_time", float(capture.time[where].sum()), "ns")
+        yield row(capture.cell, "kernel", name, "time_share", share(capture, where), "%")
+        yield row(capture.cell, "kernel", name, "launches", float(capture.weight[where].sum()), "launch")

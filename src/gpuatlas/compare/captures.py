@@ -1,0 +1,182 @@
+"""A capture in memory: its launches with the columns that the catalogue needs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gpuatlas.compare import catalog
+from gpuatlas.compare.kernels import classify
+from gpuatlas.compare.study import Cell
+from gpuatlas.compare.weights import step_weights
+from gpuatlas.errors import InputRefused
+from gpuatlas.names import normalise
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A rule's estimate for one launch: how much of the launch's time it says could go, in percent."""
+
+    launch: int
+    rule: str
+    title: str
+    kind: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The launches of one cell, in report order; all arrays have one element a launch.
+
+    Attributes
+    ----------
+    kernels
+        Normalised demangled names.
+    classes
+        Kernel classes of the catalogue.
+    weight
+        How many launches of the step each measured launch stands for; 1 where the capture is no step.
+    columns
+        Metric name to values; NaN where a launch has none, or where Nsight Compute stored NaN.
+    present
+        Metric name to whether anything, NaN included, is stored.
+    rules
+        Whether any rule result was collected.
+    """
+
+    cell: Cell
+    kernels: npt.NDArray[np.str_]
+    classes: npt.NDArray[np.str_]
+    weight: Floats
+    columns: dict[str, Floats]
+    present: dict[str, Mask]
+    rules: bool
+    estimates: tuple[Estimate, ...]
+
+    @property
+    def compute_capability(self) -> str:
+        """Compute capability of the device, for instance ``9.0``."""
+        return str(self.cell.manifest.get("device", {}).get("compute_capability", ""))
+
+    @property
+    def time(self) -> Floats:
+        """GPU time in ns that each measured launch stands for."""
+        return self.columns["duration_ns"] * self.weight
+
+    def everything(self) -> Mask:
+        """Return the mask that selects every launch."""
+        return np.ones(len(self.kernels), dtype=np.bool_)
+
+
+def table_path(results: Path, table: str, cell: Cell) -> Path:
+    """Return where a cell's table lies."""
+    folder = results / "tables" / table / f"architecture={cell.architecture}" / f"target={cell.target}"
+    return folder / "part.parquet"
+
+
+def _read(results: Path, table: str, cell: Cell, columns: list[str]) -> pa.Table:
+    path = table_path(results, table, cell)
+    if not path.is_file():
+        raise InputRefused(f"{path}: is missing though {cell.name} has a capture; convert its report again")
+    try:
+        found = pq.read_table(path, columns=columns, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputRefused(f"{path}: is not a readable Parquet table; delete it and convert again") from error
+    lost = [name for name in columns if name not in found.column_names]
+    if lost:
+        raise InputRefused(f"{path}: has no column {lost[0]!r}; delete it and convert again")
+    return found
+
+
+def load_capture(results: Path, cell: Cell) -> Capture:
+    """Read the tables of a cell that has a capture.
+
+    Parameters
+    ----------
+    results
+        The results folder.
+    cell
+        A cell with a manifest.
+
+    Raises
+    ------
+    InputRefused
+        If a table is missing, damaged or holds no launch.
+    """
+    launches = _read(results, "launches", cell, ["launch_id", "key", "demangled", "function", "duration_ns"])
+    if launches.num_rows == 0:
+        raise InputRefused(
+            f"{table_path(results, 'launches', cell)}: holds no launch; capture the cell again"
+        )
+    ids = launches["launch_id"].to_numpy()
+    position = {int(launch): index for index, launch in enumerate(ids)}
+    names = [
+        str(demangled or function)
+        for demangled, function in zip(
+            launches["demangled"].to_pylist(), launches["function"].to_pylist(), strict=True
+        )
+    ]
+    duration = pc.cast(launches["duration_ns"], pa.float64()).to_numpy(zero_copy_only=False)
+    columns: dict[str, Floats] = {
+        "duration_ns": np.asarray(duration, dtype=np.float64),
+        "launches": np.ones(len(ids)),
+    }
+    present: dict[str, Mask] = {
+        "duration_ns": np.asarray(pc.is_valid(launches["duration_ns"]).to_numpy(), dtype=np.bool_),
+        "launches": np.ones(len(ids), dtype=np.bool_),
+    }
+    _add_metrics(
+        _read(results, "metrics", cell, ["launch_id", "metric", "value"]), position, columns, present
+    )
+    rules = _read(
+        results, "rules", cell, ["launch_id", "rule", "title", "kind", "speedup_kind", "speedup_percent"]
+    )
+    keys = launches["key"].to_pylist()
+    timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
+    weight = step_weights(keys, timeline) if cell.whole_step else np.ones(len(ids))
+    return Capture(
+        cell=cell,
+        kernels=np.asarray([normalise(name) for name in names]),
+        classes=np.asarray([classify(name) for name in names]),
+        weight=weight,
+        columns=columns,
+        present=present,
+        rules=rules.num_rows > 0,
+        estimates=tuple(
+            Estimate(
+                position[row["launch_id"]],
+                row["rule"],
+                row["title"] or "",
+                row["speedup_kind"],
+                float(row["speedup_percent"]),
+            )
+            for row in rules.to_pylist()
+            if row["speedup_percent"] is not None
+        ),
+    )
+
+
+def _add_metrics(
+    table: pa.Table, position: dict[int, int], columns: dict[str, Floats], present: dict[str, Mask]
+) -> None:
+    """Spread the long metrics table into one array a metric, for the metrics that the catalogue needs."""
+    names = table["metric"].cast(pa.string())
+    needed = pc.is_in(names, value_set=pa.array(sorted(catalog.load().columns())))
+    keep = pc.and_(needed, pc.is_valid(table["value"]))
+    table = table.set_column(table.column_names.index("metric"), "metric", names).filter(keep)
+    size = len(position)
+    for launch, name, value in zip(
+        table["launch_id"].to_pylist(), table["metric"].to_pylist(), table["value"].to_pylist(), strict=True
+    ):
+        if name not in columns:
+            columns[name] = np.full(size, np.nan)
+            present[name] = np.zeros(size, dtype=np.bool_)
+        columns[name][position[launch]] = value
+        present[name][position[launch]] = True

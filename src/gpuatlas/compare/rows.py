@@ -1,0 +1,115 @@
+"""Tidy rows and how they are written: Parquet and CSV beside it, whole or not at all."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from gpuatlas.compare.study import Cell
+from gpuatlas.errors import InputRefused
+from gpuatlas.files import whole
+from gpuatlas.tables import schema
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table under results/compare/ (see `gpuatlas.tables.schema.COMPARE`).
+
+    `reason` says why `value` is null; beside a value it says how the value was made, where that is not the
+    catalogue's first way.
+    """
+
+    architecture: str
+    target: str
+    scope: str
+    name: str
+    metric: str
+    value: float | None
+    unit: str
+    coverage: float | None = None
+    window: str | None = None
+    source: str = "measured"
+    reason: str | None = None
+
+
+def row(
+    cell: Cell, scope: str, name: str, metric: str, value: float | None, unit: str, reason: str | None = None
+) -> Row:
+    """Return a measured row of a cell."""
+    return Row(
+        cell.architecture,
+        cell.target,
+        scope,
+        name,
+        metric,
+        value,
+        unit,
+        cell.coverage,
+        cell.window,
+        "measured",
+        reason,
+    )
+
+
+def write_rows(folder: Path, name: str, rows: Iterable[Row], sources: Mapping[str, str]) -> None:
+    """Write ``{name}.parquet`` and ``{name}.csv`` in the shape of COMPARE, with the sources' SHA-256."""
+    entries = [asdict(r) for r in rows]
+    kind = schema.with_metadata(schema.COMPARE, {"sources": _lines(sources)})
+    write_table(folder, name, pa.Table.from_pylist(entries, schema=kind))
+
+
+def write_table(folder: Path, name: str, table: pa.Table) -> None:
+    """Write a table as ``{name}.parquet`` (zstd) and ``{name}.csv``, each whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+    """
+    flat = table
+    for index, column in enumerate(table.schema):
+        if pa.types.is_list(column.type):
+            texts = [";".join(v) if v is not None else None for v in table[column.name].to_pylist()]
+            flat = flat.set_column(index, column.name, pa.array(texts, pa.string()))
+        elif pa.types.is_dictionary(column.type):
+            flat = flat.set_column(index, column.name, table[column.name].cast(pa.string()))
+    with whole(folder / f"{name}.parquet") as path:
+        pq.write_table(table, path, compression="zstd")
+    with whole(folder / f"{name}.csv") as path:
+        pacsv.write_csv(flat, path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a table that an earlier step wrote, as a list of rows.
+
+    Raises
+    ------
+    InputRefused
+        If it is missing or damaged.
+    """
+    if not path.is_file():
+        raise InputRefused(f"{path}: is missing; run the step that writes it first")
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputRefused(f"{path}: is not a readable Parquet table; delete it and run again") from error
+    return list(table.to_pylist())
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def sources_of(root: Path, paths: Sequence[Path]) -> dict[str, str]:
+    """Return relative path to SHA-256 for the files that exist."""
+    return {str(path.relative_to(root)): digest(path) for path in paths if path.is_file()}
+
+
+def _lines(sources: Mapping[str, str]) -> str:
+    return "\n".join(f"{path}@{value}" for path, value in sorted(sources.items()))

@@ -1,0 +1,207 @@
+"""The claims as one step: the comparison's tables in, results/claims/ out."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpuatlas.compare import catalog
+from gpuatlas.compare.captures import table_path
+from gpuatlas.compare.claimfile import Claim, load_claims
+from gpuatlas.compare.claims import CheckResult, Figures, Verdict, judge
+from gpuatlas.compare.rows import Row, read_rows, sources_of, write_rows, write_table
+from gpuatlas.compare.study import Cell, load_study
+from gpuatlas.files import write_text
+from gpuatlas.tables import schema
+
+STATUSES = ("holds", "partly", "contradicted", "not_in_effect", "not_measured")
+WORDS = {
+    "holds": "holds",
+    "partly": "partly",
+    "contradicted": "contradicted",
+    "not_in_effect": "not in effect",
+    "not_measured": "not measured",
+}
+INPUTS = ("summary", "classes", "instructions", "stalls")
+
+CHECKS = pa.schema(
+    [
+        pa.field(name, kind, metadata={"description": text})
+        for name, kind, text in (
+            ("claim", pa.string(), "identifier of the claim"),
+            ("check", pa.int16(), "number of the check, from 0; the first is the claim's principal one"),
+            ("architecture", pa.string(), "GPU of the cell"),
+            ("target", pa.string(), "optimisation target of the cell that is measured"),
+            ("kind", pa.string(), "paper_cell or analogue"),
+            ("metric", pa.string(), "metric of the catalogue"),
+            ("classes", pa.string(), "kernel classes that are added; empty: the whole step"),
+            ("rule", pa.string(), "at_least, at_most, value, near, ratio, rises or falls"),
+            ("status", pa.string(), "holds, partly, contradicted or not_measured"),
+            ("value", pa.float64(), "figure of the measured cell"),
+            ("reference", pa.float64(), "figure of the reference cell; null if the check needs none"),
+            ("measured", pa.float64(), "what is held against expected: the figure, or its ratio"),
+            ("expected", pa.float64(), "what the claim says"),
+            ("tolerance", pa.float64(), "allowed distance"),
+            ("unit", pa.string(), "unit of measured and expected"),
+            ("explanation", pa.string(), "the result in a sentence"),
+            ("note", pa.string(), "why the check stands for the claim's words"),
+        )
+    ]
+)
+
+
+def write_claims(results: Path, claims_file: Path) -> dict[str, int]:
+    """Write verdicts, the checks behind them, and the reported numbers.
+
+    Parameters
+    ----------
+    results
+        The results folder, after the comparison.
+    claims_file
+        ``config/claims.yaml``.
+
+    Returns
+    -------
+    dict
+        Number of verdicts by status.
+
+    Raises
+    ------
+    ConfigError, InputRefused
+        If the claims, the study or a table are missing or wrong.
+    OSError
+        If ``results/claims`` cannot be written.
+    """
+    claims = load_claims(claims_file)
+    study = load_study(results)
+    rows = [row for name in INPUTS for row in read_rows(results / "compare" / f"{name}.parquet")]
+    verdicts = judge(claims, study, Figures(study, rows))
+    folder = results / "claims"
+    used = sources_of(results, [results / "compare" / f"{name}.parquet" for name in INPUTS])
+    entries = [_entry(verdict, results) for verdict in verdicts]
+    kind = schema.with_metadata(
+        schema.VERDICTS, {"sources": "\n".join(f"{path}@{value}" for path, value in sorted(used.items()))}
+    )
+    write_table(folder, "verdicts", pa.Table.from_pylist(entries, schema=kind))
+    checks = [_check_entry(result) for verdict in verdicts for result in verdict.results]
+    write_table(folder, "checks", pa.Table.from_pylist(checks, schema=schema.with_metadata(CHECKS, {})))
+    write_rows(folder, "reported", _reported(claims), {})
+    write_text(folder / "verdicts.md", markdown(claims, verdicts))
+    counts = Counter(verdict.status for verdict in verdicts)
+    return {status: counts.get(status, 0) for status in STATUSES}
+
+
+def _reported(claims: Sequence[Claim]) -> list[Row]:
+    known = catalog.load().known()
+    return [
+        Row(r.architecture, r.target, "step", "", r.metric, r.value, known[r.metric].unit, source="reported")
+        for claim in claims
+        for r in claim.reported
+    ]
+
+
+def _inputs(cells: Sequence[Cell], results: Path) -> list[str]:
+    """Return the tables and reports behind a verdict, as path@sha256."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        found.update(
+            sources_of(results, [table_path(results, name, cell) for name in ("launches", "metrics")])
+        )
+        timing = results / "cells" / cell.architecture / cell.target / "timing" / "timings.parquet"
+        found.update(sources_of(results, [timing]))
+        for path, value in (cell.manifest.get("files") or {}).items():
+            if path.startswith("capture/report"):
+                found[f"cells/{cell.name}/{path}"] = value
+    return [f"{path}@{value}" for path, value in sorted(found.items())]
+
+
+def _evidence(cell: Cell) -> str | None:
+    """Return what shows that the target was in effect, in words."""
+    if cell.absent:
+        return None
+    checks = (cell.manifest.get("evidence") or {}).get("checks") or []
+    seen = "; ".join(
+        f"{c.get('name')} {c.get('observed')} against {c.get('threshold')}: {'ok' if c.get('ok') else 'fails'}"
+        for c in checks
+    )
+    return f"in effect: {cell.in_effect}" + (f" ({seen})" if seen else "")
+
+
+def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
+    principal = verdict.results[0]
+    shares = [cell.coverage for cell in verdict.cells if cell.coverage is not None]
+    return {
+        "claim": verdict.claim.name,
+        "architecture": verdict.cell.architecture,
+        "target": verdict.cell.target,
+        "kind": verdict.kind,
+        "status": verdict.status,
+        "measured": principal.measured,
+        "expected": principal.expected,
+        "tolerance": principal.check.tolerance,
+        "unit": principal.unit,
+        "coverage": min(shares) if shares else None,
+        "window": verdict.cell.window,
+        "evidence": _evidence(verdict.cell),
+        "explanation": verdict.explanation,
+        "inputs": _inputs(verdict.cells, results),
+    }
+
+
+def _check_entry(result: CheckResult) -> dict[str, Any]:
+    check = result.check
+    return {
+        "claim": result.claim,
+        "check": result.number,
+        "architecture": result.cell.architecture,
+        "target": check.target,
+        "kind": result.kind,
+        "metric": check.metric,
+        "classes": " + ".join(check.classes),
+        "rule": check.kind,
+        "status": result.status,
+        "value": result.value,
+        "reference": result.reference,
+        "measured": result.measured,
+        "expected": result.expected,
+        "tolerance": check.tolerance,
+        "unit": result.unit,
+        "explanation": result.explanation,
+        "note": check.note,
+    }
+
+
+def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts as a page to read."""
+    counts = Counter(verdict.status for verdict in verdicts)
+    lines = [
+        "# Verdicts",
+        "",
+        f"{len(claims)} claims, {len(verdicts)} verdicts: "
+        + ", ".join(f"{counts.get(status, 0)} {WORDS[status]}" for status in STATUSES)
+        + ".",
+        "",
+        "A claim that speaks of one GPU may be tested on an analogue (another GPU of its generation): that verdict",
+        "is listed as *analogue* and never merged with the other. Only whole steps are judged: a window covers the",
+        "first launches of a run and is comparable with nothing.",
+        "",
+    ]
+    for claim in claims:
+        lines += [f"## {claim.name}", "", f"> {claim.text} ({claim.source})", ""]
+        lines += ["| cell | kind | verdict | coverage | why |", "|---|---|---|---|---|"]
+        for verdict in (v for v in verdicts if v.claim is claim):
+            entry = [c.coverage for c in verdict.cells if c.coverage is not None]
+            cells = (
+                verdict.cell.name,
+                "analogue" if verdict.kind == "analogue" else "as in the paper",
+                f"**{WORDS[verdict.status]}**",
+                f"{min(entry):.1%}" if entry else "–",
+                verdict.explanation,
+            )
+            lines.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")
+        lines.append("")
+        notes = [f"- {c.metric} ({c.kind}): {c.note}" for c in claim.checks if c.note]
+        lines += [*dict.fromkeys(notes), ""] if notes else []
+    return "\n".join(lines)
