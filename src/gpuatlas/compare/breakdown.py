@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from gpuatlas.compare import catalog
 from gpuatlas.compare.captures import Capture, Mask
 from gpuatlas.compare.kernels import CONVOLUTION
-from gpuatlas.compare.rollup import Figure, apply, evaluate
-from gpuatlas.compare.rows import Row, row
+from gpuatlas.compare.rollup import apply, evaluate
+from gpuatlas.compare.rows import Figure, Row, row
 from gpuatlas.compare.study import Cell
 from gpuatlas.errors import InputRefused
 
@@ -57,16 +57,15 @@ def summary_rows(capture: Capture) -> Iterator[Row]:
     cell = capture.cell
     for metric in catalog.load().metrics.values():
         figure = evaluate(metric, capture, capture.everything())
-        yield row(cell, cell.scope, "", metric.name, figure.value, metric.unit, figure.note)
-    figure = tensor_time_share(capture)
-    yield row(cell, cell.scope, "", "tensor_time_share", figure.value, "%", figure.note)
+        yield row(cell, cell.scope, "", metric.name, figure)
+    yield row(cell, cell.scope, "", "tensor_time_share", tensor_time_share(capture))
 
 
 def absent_rows(cell: Cell) -> Iterator[Row]:
     """Yield the same metrics of a cell without capture: null, with the reason."""
     for metric in catalog.load().metrics.values():
-        yield row(cell, "step", "", metric.name, None, metric.unit, cell.absence)
-    yield row(cell, "step", "", "tensor_time_share", None, "%", cell.absence)
+        yield row(cell, "step", "", metric.name, Figure(None, cell.absence))
+    yield row(cell, "step", "", "tensor_time_share", Figure(None, cell.absence))
 
 
 def timing_rows(cell: Cell, results: Path) -> Iterator[Row]:
@@ -112,11 +111,11 @@ def class_rows(capture: Capture) -> Iterator[Row]:
     metrics = [m for name, m in catalog.load().metrics.items() if not name.startswith("peak_")]
     counts = capture.weight
     for name, where in groups(capture):
-        yield row(capture.cell, "class", name, "time_share", share(capture, where), "%")
-        yield row(capture.cell, "class", name, "launch_share", share(capture, where, counts), "%")
+        yield row(capture.cell, "class", name, "time_share", Figure(share(capture, where)))
+        yield row(capture.cell, "class", name, "launch_share", Figure(share(capture, where, counts)))
         for metric in metrics:
             figure = evaluate(metric, capture, where)
-            yield row(capture.cell, "class", name, metric.name, figure.value, metric.unit, figure.note)
+            yield row(capture.cell, "class", name, metric.name, figure)
 
 
 def kernel_rows(capture: Capture) -> Iterator[Row]:
@@ -125,6 +124,6 @@ def kernel_rows(capture: Capture) -> Iterator[Row]:
     ordered = sorted(masks, key=lambda name: -float(capture.time[masks[name]].sum()))
     for name in ordered:
         where = masks[name]
-        yield row(capture.cell, "kernel", name, "gpu_time", float(capture.time[where].sum()), "ns")
-        yield row(capture.cell, "kernel", name, "time_share", share(capture, where), "%")
-        yield row(capture.cell, "kernel", name, "launches", float(capture.weight[where].sum()), "launch")
+        yield row(capture.cell, "kernel", name, "gpu_time", Figure(float(capture.time[where].sum())))
+        yield row(capture.cell, "kernel", name, "time_share", Figure(share(capture, where)))
+        yield row(capture.cell, "kernel", name, "launches", Figure(float(capture.weight[where].sum())))

@@ -1,9 +1,9 @@
-"""The catalogue (catalog.yaml) as data: kernel classes, metrics with their rollup, and every name a claim may use."""
+"""The catalogue (catalog.yaml) as data: kernel classes, metrics and their rollup, names for claims."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -84,8 +84,9 @@ class Catalog:
     stalls: dict[str, Metric]
     computed: dict[str, Metric]
 
+    @cached_property
     def known(self) -> dict[str, Metric]:
-        """Return every metric that the tables under results/compare hold and a claim may name."""
+        """Every metric that the tables under results/compare hold and a claim may name."""
         shares = {
             f"instruction_share_{kind}": Metric(
                 f"instruction_share_{kind}", f"{m.title} instructions, share of all", "%"

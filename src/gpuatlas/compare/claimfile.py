@@ -132,7 +132,7 @@ def _known_cells(entry: dict[str, Any], beside: dict[str, list[str]], where: str
 
 
 def _known_metric(name: str, key: str, where: str) -> catalog.Metric:
-    known = catalog.load().known()
+    known = catalog.load().known
     if name not in known:
         raise ConfigError(f"{where}: key {key!r}: unknown metric {name!r}{_nearest(name, known)}")
     return known[name]
@@ -148,9 +148,8 @@ def _checks(entry: dict[str, Any], where: str) -> Iterable[Check]:
             )
         for name in raw.get("classes", []):
             if name not in classes:
-                raise ConfigError(
-                    f"{where}: key 'checks[{number}].classes': unknown class {name!r}{_nearest(name, classes)}"
-                )
+                key = f"checks[{number}].classes"
+                raise ConfigError(f"{where}: key {key!r}: unknown class {name!r}{_nearest(name, classes)}")
         metrics = raw["metric"] if isinstance(raw["metric"], list) else [raw["metric"]]
         for name in metrics:
             metric = _known_metric(name, f"checks[{number}].metric", where)

@@ -24,14 +24,21 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class CheckResult:
-    """What one check of a claim says of one cell; `measured` is a ratio for ratio, rises and falls."""
+class Subject:
+    """What a check is about: the claim's name, the check's number, the cell and its kind."""
 
     claim: str
     number: int
     cell: Cell
     kind: str
     check: Check
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What one check of a claim says of one cell; `measured` is a ratio for ratio, rises and falls."""
+
+    subject: Subject
     status: str
     value: float | None
     reference: float | None
@@ -143,7 +150,8 @@ def _verdict(claim: Claim, cell: Cell, kind: str, study: Study, figures: Figures
         used[measured.name] = measured
         if check.relative:
             used[reference.name] = reference
-        results.append(_check(claim, number, check, cell, kind, measured, reference, figures))
+        subject = Subject(claim.name, number, cell, kind, check)
+        results.append(_check(subject, measured, reference, figures))
     cells = tuple(used.values())
     if not cell.absent and cell.in_effect == "false":
         text = f"{claim.target} did not take effect on {cell.architecture}, by evidence"
@@ -177,36 +185,21 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
     return "partly", text
 
 
-def _check(
-    claim: Claim,
-    number: int,
-    check: Check,
-    cell: Cell,
-    kind: str,
-    measured: Cell,
-    reference: Cell,
-    figures: Figures,
-) -> CheckResult:
-    metric = catalog.load().known()[check.metric]
+def _check(subject: Subject, measured: Cell, reference: Cell, figures: Figures) -> CheckResult:
+    check = subject.check
+    metric = catalog.load().known[check.metric]
     title = metric.title + (f" ({', '.join(check.classes)})" if check.classes else "")
     unit = "×" if check.kind in ("ratio", "rises", "falls") else metric.unit
     expected = 1.0 if check.kind in ("rises", "falls") else check.expected
     value = figures.get(measured, check.metric, check.classes)
     base = figures.get(reference, check.metric, check.classes) if check.relative else Measurement(None)
-    lost = next(
-        (
-            f"not measured ({m.reason}{_whose(c, cell)})"
-            for m, c in ((value, measured), *([(base, reference)] if check.relative else []))
-            if m.value is None
-        ),
-        None,
-    )
+    needed = [(value, measured), *([(base, reference)] if check.relative else [])]
+    lost = next((f"{m.reason}{_whose(c, subject.cell)}" for m, c in needed if m.value is None), None)
     if lost is None and unit == "×" and base.value == 0:
-        lost = f"not measured ({title} of {reference.name} is 0: no ratio)"
+        lost = f"{title} of {reference.name} is 0: no ratio"
     if lost is not None or value.value is None:
-        return CheckResult(
-            claim.name, number, cell, kind, check, "not_measured", None, None, None, expected, unit, str(lost)
-        )
+        text = f"not measured ({lost})"
+        return CheckResult(subject, "not_measured", None, None, None, expected, unit, text)
     shown = value.value / base.value if unit == "×" and base.value else value.value
     if check.kind == "near":
         expected = base.value
@@ -215,9 +208,7 @@ def _check(
     if unit == "×":
         text = f"{title} of {measured.name} is {_number(shown)}× that of {reference.name}"
     text += f" ({_words(check, expected, unit)}): {status}"
-    return CheckResult(
-        claim.name, number, cell, kind, check, status, value.value, base.value, shown, expected, unit, text
-    )
+    return CheckResult(subject, status, value.value, base.value, shown, expected, unit, text)
 
 
 def _whose(found: Cell, cell: Cell) -> str:
@@ -228,20 +219,21 @@ def _whose(found: Cell, cell: Cell) -> str:
 def _status(check: Check, measured: float, expected: float | None) -> str:
     """Return what one number says: holds, partly or contradicted."""
     goal, slack = expected or 0.0, check.tolerance
-    if check.kind in ("value", "near"):
-        return "holds" if abs(measured - goal) <= slack else "contradicted"
-    if check.kind == "rises":
-        return "holds" if measured > 1 + slack else "contradicted"
-    if check.kind == "falls":
-        return "holds" if measured < 1 - slack else "contradicted"
-    if check.kind == "ratio":
-        if goal / (1 + slack) <= measured <= goal * (1 + slack):
-            return "holds"
-        return "partly" if (measured - 1) * (goal - 1) > 0 else "contradicted"
-    sign = 1 if check.kind == "at_least" else -1
-    if sign * (measured - goal) >= -slack:
+    upward = 1 if check.kind == "at_least" else -1
+    holds = {
+        "value": abs(measured - goal) <= slack,
+        "near": abs(measured - goal) <= slack,
+        "rises": measured > 1 + slack,
+        "falls": measured < 1 - slack,
+        "ratio": goal / (1 + slack) <= measured <= goal * (1 + slack),
+        "at_least": measured >= goal - slack,
+        "at_most": measured <= goal + slack,
+    }[check.kind]
+    if holds:
         return "holds"
-    return "partly" if check.partly is not None and sign * (measured - check.partly) >= 0 else "contradicted"
+    same_side = check.kind == "ratio" and (measured - 1) * (goal - 1) > 0
+    short = check.partly is not None and upward * (measured - check.partly) >= 0
+    return "partly" if same_side or short else "contradicted"
 
 
 def _words(check: Check, expected: float | None, unit: str) -> str:

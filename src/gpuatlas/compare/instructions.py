@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from gpuatlas.compare import catalog
 from gpuatlas.compare.breakdown import groups
 from gpuatlas.compare.captures import Capture, Mask
-from gpuatlas.compare.rollup import Figure, evaluate
-from gpuatlas.compare.rows import Row, row
+from gpuatlas.compare.rollup import evaluate
+from gpuatlas.compare.rows import Figure, Row, row
 
 
 def mix(capture: Capture, where: Mask) -> dict[str, Figure]:
@@ -35,10 +35,10 @@ def instruction_rows(capture: Capture) -> Iterator[Row]:
         figures = mix(capture, where)
         total = figures.pop("total")
         for kind, figure in figures.items():
-            yield row(capture.cell, scope, name, kind, figure.value, "inst", figure.note)
+            yield row(capture.cell, scope, name, kind, figure)
         for kind, figure in figures.items():
             part = kind.removeprefix("instructions_")
             value, reason = None, figure.note or total.note
             if figure.value is not None and total.value:
                 value, reason = 100.0 * figure.value / total.value, None
-            yield row(capture.cell, scope, name, f"instruction_share_{part}", value, "%", reason)
+            yield row(capture.cell, scope, name, f"instruction_share_{part}", Figure(value, reason))

@@ -1,4 +1,4 @@
-"""Which kernels to look at first: share of GPU time times the speed-up that Nsight Compute's rules estimate."""
+"""Which kernels to look at first: share of GPU time times the speed-up that the report's rules estimate."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,14 @@ import numpy as np
 
 from gpuatlas.compare.breakdown import share
 from gpuatlas.compare.captures import Capture, Floats
-from gpuatlas.compare.rows import Row, row
+from gpuatlas.compare.rows import Figure, Row, row
 
 NOT_COLLECTED = "not collected: the report holds no rule results"
+NO_ESTIMATE = Figure(None, "no estimate")
 
 
 def _largest(capture: Capture, kind: str) -> Floats:
-    """Return for each launch the largest estimate of one kind in percent of its time; NaN where there is none.
+    """Return for each launch the largest estimate of one kind in percent of its time; NaN if none.
 
     Estimates of several rules for one launch overlap, so they are not added.
     """
@@ -27,31 +28,31 @@ def priority_rows(capture: Capture) -> Iterator[Row]:
     """Yield for each kernel its priority and what it is made of.
 
     ``priority`` is the percentage of the capture's GPU time that the estimate says could go: the sum over the
-    kernel's launches of GPU time times the launch's largest *global* estimate. Local estimates speak of one part
-    of the SM only; they are listed apart (``speedup_local``, the time-weighted mean) and never enter the score.
-    Without rule results there is no score, which is not the same as no advice.
+    kernel's launches of GPU time times the launch's largest *global* estimate. Local estimates speak of one
+    part of the SM only; they are listed apart (``speedup_local``, a time-weighted mean) and never enter the
+    score. Without rule results there is no score, which is not the same as no advice.
     """
     cell = capture.cell
     if not capture.rules:
-        yield row(cell, cell.scope, "", "priority", None, "%", NOT_COLLECTED)
+        yield row(cell, cell.scope, "", "priority", Figure(None, NOT_COLLECTED))
         return
-    whole = {kind: _largest(capture, kind) for kind in ("global", "local")}
+    estimates = {kind: _largest(capture, kind) for kind in ("global", "local")}
     time = capture.time
+    kernels = list(dict.fromkeys(capture.kernels.tolist()))
     scores: dict[str, float] = {}
-    for name in dict.fromkeys(capture.kernels.tolist()):
-        where = (capture.kernels == name) & ~np.isnan(whole["global"])
+    for name in kernels:
+        where = (capture.kernels == name) & ~np.isnan(estimates["global"])
         if where.any():
-            scores[name] = float((time[where] * whole["global"][where]).sum() / time.sum())
-    yield row(cell, cell.scope, "", "priority", sum(scores.values()), "%")
-    for name in sorted(dict.fromkeys(capture.kernels.tolist()), key=lambda n: -scores.get(n, -1.0)):
+            scores[name] = float((time[where] * estimates["global"][where]).sum() / time.sum())
+    yield row(cell, cell.scope, "", "priority", Figure(sum(scores.values())))
+    for name in sorted(kernels, key=lambda kernel: -scores.get(kernel, -1.0)):
         mask = capture.kernels == name
-        yield row(
-            cell, "kernel", name, "priority", scores.get(name), "%", None if name in scores else "no estimate"
-        )
-        yield row(cell, "kernel", name, "time_share", share(capture, mask), "%")
-        for kind, best in whole.items():
-            where = mask & ~np.isnan(best)
-            value = float(np.average(best[where], weights=time[where])) if where.any() else None
-            yield row(
-                cell, "kernel", name, f"speedup_{kind}", value, "%", None if where.any() else "no estimate"
+        score = Figure(scores[name]) if name in scores else NO_ESTIMATE
+        yield row(cell, "kernel", name, "priority", score)
+        yield row(cell, "kernel", name, "time_share", Figure(share(capture, mask)))
+        for kind, percent in estimates.items():
+            where = mask & ~np.isnan(percent)
+            mean = (
+                Figure(float(np.average(percent[where], weights=time[where]))) if where.any() else NO_ESTIMATE
             )
+            yield row(cell, "kernel", name, f"speedup_{kind}", mean)

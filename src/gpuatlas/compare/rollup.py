@@ -1,22 +1,13 @@
-"""From launches to one figure: sums, time-weighted means and ratios of sums, or the reason why there is none."""
-
-from dataclasses import dataclass
+"""From launches to one figure: sums, time-weighted means, ratios of sums, or the reason why there is none."""
 
 import numpy as np
 
 from gpuatlas.compare.captures import Capture, Floats, Mask
 from gpuatlas.compare.catalog import Candidate, Formula, Metric
+from gpuatlas.compare.rows import Figure
 
 # A figure over a capture stands if the launches behind it make up this share of its GPU time.
 ENOUGH = 0.99
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A value with what must be said beside it: why it is missing, or how it was made."""
-
-    value: float | None
-    note: str | None = None
 
 
 def evaluate(metric: Metric, capture: Capture, where: Mask) -> Figure:

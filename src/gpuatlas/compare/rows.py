@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
 from gpuatlas.errors import InputRefused
 from gpuatlas.files import whole
@@ -37,22 +38,27 @@ class Row:
     reason: str | None = None
 
 
-def row(
-    cell: Cell, scope: str, name: str, metric: str, value: float | None, unit: str, reason: str | None = None
-) -> Row:
-    """Return a measured row of a cell."""
+@dataclass(frozen=True)
+class Figure:
+    """A value with what must be said beside it: why it is missing, or how it was made."""
+
+    value: float | None
+    note: str | None = None
+
+
+def row(cell: Cell, scope: str, name: str, metric: str, figure: Figure) -> Row:
+    """Return a measured row of a cell; the unit is the catalogue's."""
     return Row(
-        cell.architecture,
-        cell.target,
-        scope,
-        name,
-        metric,
-        value,
-        unit,
-        cell.coverage,
-        cell.window,
-        "measured",
-        reason,
+        architecture=cell.architecture,
+        target=cell.target,
+        scope=scope,
+        name=name,
+        metric=metric,
+        value=figure.value,
+        unit=catalog.load().known[metric].unit,
+        coverage=cell.coverage,
+        window=cell.window,
+        reason=figure.note,
     )
 
 

@@ -94,7 +94,7 @@ def write_claims(results: Path, claims_file: Path) -> dict[str, int]:
 
 
 def _reported(claims: Sequence[Claim]) -> list[Row]:
-    known = catalog.load().known()
+    known = catalog.load().known
     return [
         Row(r.architecture, r.target, "step", "", r.metric, r.value, known[r.metric].unit, source="reported")
         for claim in claims
@@ -123,7 +123,7 @@ def _evidence(cell: Cell) -> str | None:
         return None
     checks = (cell.manifest.get("evidence") or {}).get("checks") or []
     seen = "; ".join(
-        f"{c.get('name')} {c.get('observed')} against {c.get('threshold')}: {'ok' if c.get('ok') else 'fails'}"
+        f"{c['name']} {c['observed']} against {c['threshold']}: {'ok' if c['ok'] else 'fails'}"
         for c in checks
     )
     return f"in effect: {cell.in_effect}" + (f" ({seen})" if seen else "")
@@ -140,7 +140,7 @@ def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
         "status": verdict.status,
         "measured": principal.measured,
         "expected": principal.expected,
-        "tolerance": principal.check.tolerance,
+        "tolerance": principal.subject.check.tolerance,
         "unit": principal.unit,
         "coverage": min(shares) if shares else None,
         "window": verdict.cell.window,
@@ -151,13 +151,13 @@ def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
 
 
 def _check_entry(result: CheckResult) -> dict[str, Any]:
-    check = result.check
+    subject, check = result.subject, result.subject.check
     return {
-        "claim": result.claim,
-        "check": result.number,
-        "architecture": result.cell.architecture,
+        "claim": subject.claim,
+        "check": subject.number,
+        "architecture": subject.cell.architecture,
         "target": check.target,
-        "kind": result.kind,
+        "kind": subject.kind,
         "metric": check.metric,
         "classes": " + ".join(check.classes),
         "rule": check.kind,
@@ -183,9 +183,9 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         + ", ".join(f"{counts.get(status, 0)} {WORDS[status]}" for status in STATUSES)
         + ".",
         "",
-        "A claim that speaks of one GPU may be tested on an analogue (another GPU of its generation): that verdict",
-        "is listed as *analogue* and never merged with the other. Only whole steps are judged: a window covers the",
-        "first launches of a run and is comparable with nothing.",
+        "A claim that speaks of one GPU may be tested on an analogue (another GPU of its generation): that",
+        "verdict is listed as *analogue* and never merged with the other. Only whole steps are judged: a",
+        "window covers the first launches of a run and is comparable with nothing.",
         "",
     ]
     for claim in claims:

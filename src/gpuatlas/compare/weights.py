@@ -1,7 +1,7 @@
 """How often a step launches what was measured once.
 
-A capture of launch configurations measures each configuration once; the step's timeline says how often the step
-launches it. A figure over the step is then a sum over measured launches, each times its weight.
+A capture of launch configurations measures each configuration once; the step's timeline says how often the
+step launches it. A figure over the step is then a sum over measured launches, each times its weight.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ def step_weights(keys: Sequence[str], timeline: Path) -> npt.NDArray[np.float64]
     Returns
     -------
     ndarray, shape (launches,)
-        Launches of the step per measured launch of the same configuration; 0 for what the step never launches.
+        Launches of the step per measured launch of the same configuration; 0 for what the step has not.
 
     Raises
     ------
