@@ -1,8 +1,137 @@
 """Train and time the workload."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from gpuatlas import console
+from gpuatlas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gpuatlas.workload.apply import Prepared
+    from gpuatlas.workload.data import Dataset
+
+Targets = Annotated[Path, typer.Option("--targets", help="The targets' YAML file.")]
+TargetName = Annotated[str, typer.Option("--target", help="Which target of it.")]
+Network = Annotated[str, typer.Option(help="whole_head_128 or small_64.")]
+Size = Annotated[int, typer.Option(help="Edge of the volumes in voxels.")]
+Device = Annotated[str, typer.Option(help="auto, cuda or cpu.")]
+Force = Annotated[bool, typer.Option("--force", help="Go on although the stack is known to be broken.")]
+Seed = Annotated[int, typer.Option(help="Of the initial weights, the data order and the noise.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with images/ and masks/.")]
+Images = Annotated[Path | None, typer.Option(help="Your own folder of images, instead of --data.")]
+Masks = Annotated[Path | None, typer.Option(help="Your own folder of masks, with --images.")]
+Cache = Annotated[Path | None, typer.Option(help="Prepared volumes [default: .prepared beside the images].")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this stage's commands to `app`."""
-    del app
+    data = typer.Typer(no_args_is_help=True, help="Training data.")
+    data.command("phantom")(data_phantom)
+    app.add_typer(data, name="data")
+    app.command("train")(train)
+
+
+def data_phantom(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder to write images/ and masks/ to.")],
+    volumes: Annotated[int, typer.Option(help="How many heads.")] = 64,
+    size: Annotated[int, typer.Option(help="Edge in voxels.")] = 128,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal volumes.")] = 0,
+) -> None:
+    """Write brain-like volumes with tumours as NIfTI pairs."""
+    from gpuatlas.workload.phantom import write_phantoms
+
+    with console.progress() as progress:
+        task = progress.add_task("phantoms", total=volumes)
+        write_phantoms(out, volumes, size, seed, lambda: progress.advance(task))
+    console.out.print(f"{volumes} pairs of {size}³ voxels in {out}", markup=False)
+
+
+def train(
+    *,
+    targets: Targets,
+    target: TargetName,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    state: Annotated[Path, typer.Option(help="Folder for the state that survives an interruption.")],
+    network: Network = "whole_head_128",
+    size: Size = 128,
+    data: Data = None,
+    images: Images = None,
+    masks: Masks = None,
+    cache: Cache = None,
+    epochs: Annotated[int, typer.Option(min=1, help="True epochs over the volumes.")] = 25,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Optimiser steps, instead of epochs.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    save_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 300.0,
+    force: Force = False,
+) -> None:
+    """Train the network under a target; run the same command again to go on after an interruption."""
+    from gpuatlas.workload.memory import out_of_memory_explained
+    from gpuatlas.workload.report import StepReporter
+    from gpuatlas.workload.train import Plan
+    from gpuatlas.workload.train import train as run
+
+    prepared = _prepare(targets, target, network=network, size=size, seed=seed, device=device, force=force)
+    dataset = _dataset(data, images, masks, cache, size)
+    plan = Plan.of(
+        len(dataset.files), epochs=epochs, iterations=iterations, seed=seed, save_seconds=save_seconds
+    )
+    console.note(
+        f"Training {network} at {size}³ under {target} on {prepared.device}: {plan.steps} steps over "
+        f"{len(dataset.files)} volumes"
+    )
+    with (
+        StepReporter("training", plan.steps) as reporter,
+        out_of_memory_explained(prepared.device, f"training {network} at {size}³ under {target}"),
+    ):
+        run(prepared, dataset, plan, out, state, on_step=reporter.update)
+    console.out.print(f"Trained {plan.steps} steps; results in {out}", markup=False)
+
+
+def _prepare(
+    targets: Path, target: str, *, network: str, size: int, seed: int, device: str, force: bool
+) -> "Prepared":
+    """Return the seeded network under a target; the cheap checks come before torch is loaded."""
+    from gpuatlas.workload.network import check_size, network_spec
+    from gpuatlas.workload.targets import load_target
+
+    chosen = load_target(targets, target)
+    spec = network_spec(network)
+    check_size(spec, size)
+    if spec.image_channels != 1:
+        raise ConfigError(
+            f"Network '{network}' needs {spec.image_channels} modalities, which no data here has."
+        )
+
+    import torch
+
+    from gpuatlas.workload import build_network
+    from gpuatlas.workload.apply import apply, pick_device
+
+    where = pick_device(device)
+    torch.manual_seed(seed)
+    return apply(chosen, build_network(network), where, force=force)
+
+
+def _dataset(
+    data: Path | None, images: Path | None, masks: Path | None, cache: Path | None, size: int
+) -> "Dataset":
+    from gpuatlas.workload.data import open_dataset
+
+    if data is not None and images is None and masks is None:
+        images, masks = data / "images", data / "masks"
+    if images is None or masks is None:
+        raise ConfigError("Give the volumes as --data FOLDER, or as --images FOLDER and --masks FOLDER.")
+    console.note(f"Preparing the volumes of {images}")
+    with console.progress() as progress:
+        task = progress.add_task("preparing", total=None)
+        return open_dataset(
+            images,
+            masks,
+            cache or images.parent / ".prepared",
+            size,
+            lambda total: progress.update(task, total=total, advance=1),
+        )

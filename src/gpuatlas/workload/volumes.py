@@ -93,26 +93,39 @@ def prepare(pair: Pair, size: int) -> Prepared:
     InputRefused
         A file is damaged or unfit; the message names it.
     """
-    image, labels = read_nifti(pair.image), read_nifti(pair.mask)
+    image = read_nifti(pair.image)
+    labels = _read_labels(pair.mask)
     if image.shape != labels.shape:
         raise InputRefused(f"{pair.mask} has the shape {labels.shape}, but its image has {image.shape}.")
+    low, high = image.min(axis=(0, 1)), image.max(axis=(0, 1))
+    scaled = resized((image - low) / np.where(high > low, high - low, 1.0), (size, size, size))
+    return Prepared(
+        np.ascontiguousarray((scaled * 2 - 1).transpose(2, 1, 0)[None], dtype=np.float32),
+        _channels(labels, size),
+    )
+
+
+def prepare_mask(path: Path, size: int) -> NDArray[np.int8]:
+    """Return the condition (2, d, h, w) of one mask file, as `prepare` does."""
+    return _channels(_read_labels(path), size)
+
+
+def _read_labels(path: Path) -> NDArray[np.float64]:
+    labels = read_nifti(path)
     unknown = np.setdiff1d(labels, [0, *LABELS])
     if unknown.size:
         raise InputRefused(
-            f"{pair.mask} holds the unknown label {unknown[0]:g}; "
-            "known are 0 (outside), 1 (brain) and 2 (tumour)."
+            f"{path} holds the unknown label {unknown[0]:g}; known are 0 (outside), 1 (brain) and 2 (tumour)."
         )
     if not labels.any():
-        raise InputRefused(f"{pair.mask} is empty: no voxel is labelled 1 (brain) or 2 (tumour).")
-    low, high = image.min(axis=(0, 1)), image.max(axis=(0, 1))
-    scaled = (image - low) / np.where(high > low, high - low, 1.0)
-    target = (size, size, size)
-    scaled, labels = resized(scaled, target), nearest(labels, target)
+        raise InputRefused(f"{path} is empty: no voxel is labelled 1 (brain) or 2 (tumour).")
+    return labels
+
+
+def _channels(labels: NDArray[np.float64], size: int) -> NDArray[np.int8]:
+    labels = nearest(labels, (size, size, size))
     channels = np.stack([np.where(labels == label, 1, -1) for label in LABELS])
-    return Prepared(
-        np.ascontiguousarray((scaled * 2 - 1).transpose(2, 1, 0)[None], dtype=np.float32),
-        np.ascontiguousarray(channels.transpose(0, 3, 2, 1), dtype=np.int8),
-    )
+    return np.ascontiguousarray(channels.transpose(0, 3, 2, 1), dtype=np.int8)
 
 
 def read_nifti(path: Path) -> NDArray[np.float64]:

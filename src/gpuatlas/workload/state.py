@@ -1,0 +1,159 @@
+"""What a training run must carry over an interruption, in one atomic file.
+
+`checkpoint.pt` exists while a run is unfinished; a finished run leaves `final.pt`, the weights alone. Both
+hold `model` and `ema` in the published form, so that `gpuatlas sample` reads either.
+"""
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.workload.diffusion import PREFIX, read_checkpoint
+from gpuatlas.workload.step import TrainingStep
+
+SCHEMA = 1
+
+
+@dataclass
+class Log:
+    """The finished steps: one entry a step in each list."""
+
+    epoch: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    data_ms: list[float] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Partial:
+    """What the unfinished step has gathered from its passes so far."""
+
+    loss: Tensor | None = None
+    elapsed_ms: float = 0.0
+    data_ms: float = 0.0
+
+
+@dataclass
+class Progress:
+    """How far a run is: passes done, its finished steps, the unfinished one, and the averaged weights."""
+
+    passes: int
+    ema: dict[str, Tensor]
+    log: Log = field(default_factory=Log)
+    partial: Partial = field(default_factory=Partial)
+
+
+def save(folder: Path, identity: dict[str, Any], step: TrainingStep, progress: Progress) -> None:
+    """Write `checkpoint.pt`: complete, or not at all.
+
+    Parameters
+    ----------
+    identity
+        What the run is; `resume` refuses to go on with another one.
+    """
+    network = step.prepared.network
+    gradients = {
+        name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None
+    }
+    content = {
+        "model": {PREFIX + name: value for name, value in network.state_dict().items()},
+        "ema": {PREFIX + name: value for name, value in progress.ema.items()},
+        "training": {
+            "schema": SCHEMA,
+            "identity": identity,
+            "passes": progress.passes,
+            "optimizer": step.optimizer.state_dict(),
+            "gradients": gradients,
+            "random": _random_states(step),
+            "log": vars(progress.log),
+            "partial": vars(progress.partial),
+        },
+    }
+    _write(folder / "checkpoint.pt", content)
+
+
+def finish(folder: Path) -> None:
+    """Replace the state of a run, whose outputs are written, by its weights: `final.pt`."""
+    held = read_checkpoint(folder / "checkpoint.pt")
+    _write(folder / "final.pt", {"model": held["model"], "ema": held["ema"]})
+    (folder / "checkpoint.pt").unlink()
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def resume(folder: Path, identity: dict[str, Any], step: TrainingStep) -> Progress:
+    """Return where the run in `folder` stands, its state put into `step`; a new run if there is none.
+
+    Raises
+    ------
+    ConfigError
+        The state is of another run; the message names the first difference.
+    InputRefused
+        The state is damaged or of another version.
+    """
+    network = step.prepared.network
+    for left in folder.glob(".*.pt.*"):
+        left.unlink(missing_ok=True)  # a write that was killed
+    path = folder / "checkpoint.pt"
+    if not path.exists():
+        return Progress(0, {name: value.clone() for name, value in network.state_dict().items()})
+    held = read_checkpoint(path)
+    training = held.get("training")
+    if not isinstance(training, dict) or training.get("schema") != SCHEMA:
+        raise InputRefused(f"{path} is not the state of a training run of this version; remove it.")
+    for key, value in identity.items():
+        if training["identity"].get(key) != value:
+            raise ConfigError(
+                f"{path} belongs to another run: its {key} is {training['identity'].get(key)!r} and not "
+                f"{value!r}; use another --state, or remove it."
+            )
+    device = step.prepared.device
+    network.load_state_dict({name.removeprefix(PREFIX): value for name, value in held["model"].items()})
+    step.optimizer.load_state_dict(training["optimizer"])
+    for name, parameter in network.named_parameters():
+        gradient = training["gradients"].get(name)
+        parameter.grad = None if gradient is None else torch.empty_like(parameter).copy_(gradient)
+    _restore_random_states(step, training["random"])
+    partial = Partial(**training["partial"])
+    if partial.loss is not None:
+        partial.loss = partial.loss.to(device)
+    ema = {name.removeprefix(PREFIX): value.to(device) for name, value in held["ema"].items()}
+    return Progress(training["passes"], ema, Log(**training["log"]), partial)
+
+
+def _random_states(step: TrainingStep) -> dict[str, Any]:
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "noise": step.generator.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": random.getstate(),
+        "numpy": (kind, [int(k) for k in keys], int(position), int(has_gauss), float(gauss)),
+    }
+
+
+def _restore_random_states(step: TrainingStep, states: dict[str, Any]) -> None:
+    step.generator.set_state(states["noise"])
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
