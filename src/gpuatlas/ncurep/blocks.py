@@ -1,0 +1,109 @@
+"""The framing of a version-7 report: a file header, then blocks of a header and length-prefixed entries."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuatlas.ncurep.messages import BlockHeader, FileHeader
+from gpuatlas.ncurep.source import MAGIC, Reader
+from gpuatlas.ncurep.wire import WireError, fields, parse
+
+VERSION = 7
+MAX_HEADER = 128 << 20
+MAX_ENTRY = 128 << 20
+"""Limits of what is held in memory at once: a block's header, one entry of its payload."""
+
+
+@dataclass
+class Block:
+    """One block; its payload stands at the reader until `entries` or `skip` has passed it."""
+
+    reader: Reader
+    offset: int
+    raw_header: bytes
+    header: Any
+    extended: bool
+    """Whether the header holds fields of a newer writer."""
+
+    @property
+    def sources(self) -> int:
+        """Number of source entries (embedded code), which stand first."""
+        return int(self.header.sources)
+
+    @property
+    def results(self) -> int:
+        """Number of results (launches)."""
+        return int(self.header.results)
+
+    def skip(self) -> None:
+        """Pass over the payload."""
+        self.reader.skip(self.header.payload, "a block's payload")
+
+    def entries(self) -> Iterator[tuple[bool, bytes]]:
+        """Iterate over the payload: (is a result, its bytes). Sources are passed over and empty."""
+        left = int(self.header.payload)
+        for number in range(self.sources + self.results):
+            size = int.from_bytes(self._take(4, left, "the length of an entry"), "little")
+            left -= 4
+            if number < self.sources:
+                if size > left:
+                    self.reader.refuse("a source is longer than its block")
+                self.reader.skip(size, "a source")
+                yield False, b""
+            else:
+                if size > MAX_ENTRY:
+                    self.reader.refuse(f"a result of {size} bytes is announced, above {MAX_ENTRY >> 20} MiB")
+                yield True, self._take(size, left, "a result")
+            left -= size
+        if left:
+            self.reader.refuse(f"{left} bytes of a block belong to no entry")
+
+    def _take(self, size: int, left: int, what: str) -> bytes:
+        if size > left:
+            self.reader.refuse(f"{what} is longer than its block")
+        return self.reader.read(size, what)
+
+
+def walk(reader: Reader) -> Iterator[Block]:
+    """Iterate over the blocks of a report; the caller passes each payload before the next block is asked for.
+
+    Raises
+    ------
+    Damaged
+        If the magic, the version, a length or a header is wrong, or if the blocks do not end with the file.
+    """
+    if reader.read(4, "the magic") != MAGIC:
+        reader.refuse("it does not begin with NVR", 0)
+    size = _length(reader, "the file header")
+    try:
+        header, _ = parse(FileHeader, reader.read(size, "the file header"))
+    except WireError as error:
+        reader.refuse(f"the file header is no message: {error}")
+    if header.version != VERSION:
+        reader.refuse(f"the format has version {header.version}, and only version {VERSION} is known")
+    while not reader.at_end():
+        offset = reader.offset
+        size = _length(reader, "a block header")
+        raw = reader.read(size, "a block header")
+        try:
+            numbers = [field.number for field in fields(raw)]
+            if sorted(set(numbers)) != numbers:
+                raise WireError("its fields are out of order")
+            block, extended = parse(BlockHeader, raw)
+        except WireError as error:
+            reader.refuse(f"a block header is no message: {error}", offset)
+        if block.range_results or block.other_results:
+            reader.refuse(
+                "it holds results of range or graph replay, which are not read; profile kernels", offset
+            )
+        payload = int(block.payload)
+        if payload < 4 * (block.sources + block.results):
+            reader.refuse("a block announces more entries than its payload can hold", offset)
+        yield Block(reader, offset, raw, block, extended)
+
+
+def _length(reader: Reader, what: str) -> int:
+    size = int.from_bytes(reader.read(4, f"the length of {what}"), "little")
+    if size > MAX_HEADER:
+        reader.refuse(f"{what} of {size} bytes is announced, above {MAX_HEADER >> 20} MiB")
+    return size

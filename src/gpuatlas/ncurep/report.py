@@ -1,0 +1,221 @@
+"""A report as a whole: what its headers say, and its launches one after the other."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuatlas.ncurep.blocks import walk
+from gpuatlas.ncurep.messages import Result, Session, StringTable
+from gpuatlas.ncurep.source import Damaged, Reader, Source, identify
+from gpuatlas.ncurep.wire import WireError, parse
+
+
+@dataclass
+class Device:
+    """A GPU of the machine that wrote the report."""
+
+    id: int
+    name: str
+    attributes: dict[str, int | float | str]
+
+
+@dataclass
+class SessionInfo:
+    """What the session blocks say; fields that a slim report has lost are empty."""
+
+    created: int | None = None
+    """Seconds since 1970."""
+    versions: dict[str, str] = field(default_factory=dict)
+    devices: list[Device] = field(default_factory=list)
+    command_line: list[str] = field(default_factory=list)
+
+    @property
+    def ncu_version(self) -> str:
+        """Version of the Nsight Compute that wrote the report, such as 2025.3.1.0; empty before 2020."""
+        return self.versions.get("Nsight Compute Target", "").split(" ")[0]
+
+    @property
+    def device_name(self) -> str:
+        """Names of the devices, joined."""
+        return ", ".join(device.name for device in self.devices)
+
+
+@dataclass
+class Outline:
+    """What the headers of a report say, read in a first pass that leaves the payloads out."""
+
+    source: Source
+    names: list[str]
+    """Metric names; a metric's name id is its place here."""
+    session: SessionInfo
+    launches: int
+    blocks: int
+    unpacked: int
+    """Size of the unpacked report in bytes."""
+    payload: int
+    """Bytes of the payloads (results and sources)."""
+    damage: Damaged | None = None
+    """Why the walk ended early; only if asked to bear it."""
+
+
+LATEST = 2**33
+"""Times in seconds beyond this (the year 2242) are damage."""
+LAUNCHES_ENTRY = "gpuatlas launches"
+"""Session entry by which a slim report tells its number of launches, so that a cut between two blocks shows."""
+
+
+def decode_text(raw: bytes, what: str) -> str:
+    """Decode UTF-8 strictly."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(f"{what} is not UTF-8") from error
+
+
+def outline(path: Path, *, partial: bool = False) -> Outline:
+    """Read what the headers of a report say.
+
+    Parameters
+    ----------
+    path
+        A report, packed or not.
+    partial
+        Bear a report that is cut: what follows the damage is left out, and `Outline.damage` says why.
+
+    Raises
+    ------
+    InputRefused
+        If the file is no report, is damaged, or holds no launch.
+    """
+    source = identify(path)
+    found = Outline(source, [], SessionInfo(), 0, 0, 0, 0)
+    with Reader(source) as reader:
+        try:
+            for block in walk(reader):
+                try:
+                    _read_header(block.header, found)
+                except WireError as error:
+                    reader.refuse(f"a block header is wrong: {error}", block.offset)
+                block.skip()
+                found.blocks += 1
+                found.launches += block.results
+                found.payload += int(block.header.payload)
+        except Damaged as error:
+            if not partial:
+                raise
+            found.damage = error
+        found.unpacked = reader.offset
+        if not found.launches and found.damage is None:
+            reader.refuse("it holds no launch; profile at least one kernel")
+        expected = found.session.versions.get(LAUNCHES_ENTRY)
+        if expected is not None and expected != str(found.launches) and found.damage is None:
+            damage = Damaged(path, reader.offset, f"it holds {found.launches} launches of {expected}")
+            if not partial:
+                raise damage
+            found.damage = damage
+    return found
+
+
+def _read_header(header: Any, found: Outline) -> None:
+    if header.strings:
+        table, _ = parse(StringTable, header.strings)
+        found.names.extend(decode_text(name, "a metric's name") for name in table.strings)
+    if not header.session:
+        return
+    message, _ = parse(Session, header.session)
+    info = found.session
+    if message.HasField("created"):
+        if message.created > LATEST:
+            raise WireError("the creation time is out of range")
+        info.created = int(message.created)
+    for version in message.versions:
+        info.versions[decode_text(version.name, "a version's name")] = decode_text(version.value, "a version")
+    for device in message.devices:
+        attributes = {
+            decode_text(item.name, "a device attribute's name"): _value(item.value)
+            for item in device.attributes
+        }
+        info.devices.append(Device(int(device.id), decode_text(device.name, "a device's name"), attributes))
+    info.command_line.extend(part.decode(errors="replace") for part in message.command_line)
+
+
+def _value(value: Any) -> int | float | str:
+    for name in ("uint64", "double", "uint32", "float"):
+        if value.HasField(name):
+            number: int | float = getattr(value, name)
+            return number
+    return decode_text(value.text, "a device attribute")
+
+
+@dataclass
+class Launch:
+    """One result of a report, parsed."""
+
+    message: Any
+    """The `Result` message; its metrics and sections are bytes."""
+    extended: bool
+    """Whether it holds fields that this version does not know."""
+    offset: int
+    """Where it begins in the unpacked report."""
+    size: int
+    """Its bytes."""
+
+
+@dataclass
+class Loss:
+    """What `launches(partial=True)` had to leave out."""
+
+    launches: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+def launches(report: Outline, loss: Loss | None = None) -> Iterator[Launch]:
+    """Iterate over the launches of a report, in its order, one block in memory at a time.
+
+    Parameters
+    ----------
+    report
+        Its outline.
+    loss
+        Given for a damaged report: launches that are not whole are left out and counted here.
+
+    Raises
+    ------
+    Damaged
+        At the first launch that is not whole, without `loss`.
+    """
+    with Reader(report.source) as reader:
+        seen = 0
+        try:
+            for block in walk(reader):
+                for is_result, data in block.entries():
+                    if not is_result:
+                        continue
+                    seen += 1
+                    try:
+                        launch = _launch(data, reader.offset - len(data))
+                    except WireError as error:
+                        if loss is None:
+                            reader.refuse(f"launch {seen - 1} is damaged: {error}", reader.offset - len(data))
+                        loss.launches += 1
+                        loss.reasons.append(f"launch {seen - 1}: {error}")
+                    else:
+                        yield launch
+        except Damaged as error:
+            if loss is None:
+                raise
+            loss.reasons.append(str(error))
+            loss.launches += max(report.launches - seen, 0) or 1
+            return
+        if seen != report.launches:
+            reader.refuse(f"the file changed while it was read: {report.launches} launches, then {seen}")
+
+
+def _launch(data: bytes, offset: int) -> Launch:
+    message, extended = parse(Result, data)
+    if not message.function:
+        raise WireError("it has no name")
+    if not message.metrics:
+        raise WireError("it has no metrics")
+    return Launch(message, extended, offset, len(data))

@@ -1,0 +1,211 @@
+"""A report file as a stream of unpacked bytes: told by content, read in bounded memory, refused if unfit."""
+
+import lzma
+import os
+import stat
+import zlib
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from gpuatlas.errors import InputRefused
+
+MAGIC = b"NVR\0"
+MAX_UNPACKED = 16 << 30
+"""A packed report that unpacks to more bytes than this is refused."""
+_PIECE = 1 << 20
+_PACKED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"\x1f\x8b": "gzip",
+}
+_XZ_MEMORY = 256 << 20
+
+
+class Damaged(InputRefused):
+    """The file is no whole report; carries how many bytes were good."""
+
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        super().__init__(f"{path}: damaged report, at byte {offset} {reason}.")
+        self.offset = offset
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that may be a report."""
+
+    path: Path
+    packing: str
+    """How it is packed: none, zstd, xz or gzip."""
+    size: int
+    """Bytes on disk."""
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file as it lies on disk."""
+        with self.path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+
+
+def identify(path: Path) -> Source:
+    """Tell what `path` is by its content.
+
+    Raises
+    ------
+    InputRefused
+        If it is absent, not a regular file (checked before it is opened: a FIFO would block), unreadable, empty,
+        or neither a report nor packed in a way that is known.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputRefused(f"{path}: not a regular file, so not opened; give the path of a report.")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputRefused(f"{path}: cannot be read ({reason}).") from error
+    with os.fdopen(descriptor, "rb") as file:
+        head = file.read(8)
+    if head.startswith(MAGIC):
+        return Source(path, "none", status.st_size)
+    for magic, packing in _PACKED.items():
+        if head.startswith(magic):
+            return Source(path, packing, status.st_size)
+    what = "empty" if not head else "not an Nsight Compute report (it does not begin with NVR)"
+    raise InputRefused(f"{path}: {what}; give a .ncu-rep, .ncu-repz or .nsight-cuprof-report file.")
+
+
+class _Bytes(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class _Decompressor:
+    """An xz or gzip file of exactly one stream, unpacked piece by piece."""
+
+    def __init__(self, path: Path, packing: str) -> None:
+        self._file = path.open("rb")
+        self._codec: Any = (
+            lzma.LZMADecompressor(memlimit=_XZ_MEMORY) if packing == "xz" else zlib.decompressobj(wbits=31)
+        )
+        self._packing = packing
+
+    def read(self, size: int) -> bytes:
+        while not self._codec.eof:
+            if self._packing == "xz":
+                packed = self._file.read(65536) if self._codec.needs_input else b""
+                piece = self._codec.decompress(packed, size)
+                hungry = self._codec.needs_input
+            else:
+                packed = self._codec.unconsumed_tail or self._file.read(65536)
+                piece = self._codec.decompress(packed, size)
+                hungry = not self._codec.unconsumed_tail
+            if piece:
+                return bytes(piece)
+            if hungry and not packed and not self._codec.eof:
+                raise EOFError("the packed stream is cut")
+        if self._codec.unused_data or self._file.read(1):
+            raise ValueError("something follows the packed stream")
+        return b""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _open_packed(source: Source) -> _Bytes:
+    if source.packing == "zstd":
+        import pyarrow as pa
+
+        stream: _Bytes = pa.CompressedInputStream(pa.OSFile(str(source.path)), "zstd")
+        return stream
+    return _Decompressor(source.path, source.packing)
+
+
+class Reader:
+    """Reads a report's unpacked bytes in order."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.offset = 0
+        if source.packing == "none":
+            self._descriptor = os.open(source.path, os.O_RDONLY)
+        else:
+            self._stream = _open_packed(source)
+            self._ahead = b""
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.source.packing == "none":
+            os.close(self._descriptor)
+        else:
+            self._stream.close()
+
+    def refuse(self, reason: str, offset: int | None = None) -> NoReturn:
+        """Raise `Damaged` for this file."""
+        raise Damaged(self.source.path, self.offset if offset is None else offset, reason)
+
+    def _unpack(self, size: int) -> bytes:
+        """Return up to `size` further bytes of a packed file; nothing at its end."""
+        if self._ahead:
+            piece, self._ahead = self._ahead[:size], self._ahead[size:]
+            return piece
+        try:
+            piece = self._stream.read(min(size, _PIECE))
+        except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
+            self.refuse(
+                f"its {self.source.packing} packing is broken ({str(error).rstrip('.') or 'no memory'})"
+            )
+        if self.offset + len(piece) > MAX_UNPACKED:
+            self.refuse(f"it unpacks to more than {MAX_UNPACKED >> 30} GiB, the limit for packed reports")
+        return piece
+
+    def read(self, size: int, what: str) -> bytes:
+        """Return exactly `size` bytes, or refuse the file because `what` is cut."""
+        if self.source.packing == "none":
+            left = self.source.size - self.offset
+            if size <= left:
+                data = os.pread(self._descriptor, size, self.offset)
+                while len(data) < size:  # a signal, or more than one read call can return
+                    more = os.pread(self._descriptor, size - len(data), self.offset + len(data))
+                    if not more:
+                        break
+                    data += more
+                if len(data) == size:
+                    self.offset += size
+                    return data
+            self.refuse(f"{what} is cut: {size} bytes are announced and {max(left, 0)} are there")
+        pieces, missing, begin = [], size, self.offset
+        while missing:
+            piece = self._unpack(missing)
+            if not piece:
+                self.refuse(
+                    f"{what} is cut: {size} bytes are announced and {size - missing} are there", begin
+                )
+            pieces.append(piece)
+            missing -= len(piece)
+            self.offset += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def skip(self, size: int, what: str) -> None:
+        """Pass over `size` bytes."""
+        if self.source.packing == "none":
+            if size > self.source.size - self.offset:
+                self.refuse(
+                    f"{what} is cut: {size} bytes are announced and {self.source.size - self.offset} are there"
+                )
+            self.offset += size
+            return
+        while size:
+            step = min(size, _PIECE)
+            self.read(step, what)
+            size -= step
+
+    def at_end(self) -> bool:
+        """Tell whether every byte has been read."""
+        if self.source.packing == "none":
+            return self.offset >= self.source.size
+        if not self._ahead:
+            self._ahead = self._unpack(1)
+        return not self._ahead

@@ -1,0 +1,192 @@
+"""Conversion of one report or several, the latter in parallel processes."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from gpuatlas import console
+from gpuatlas.errors import InputRefused
+from gpuatlas.ncurep.report import Outline, outline
+from gpuatlas.ncurep.source import identify
+from gpuatlas.tables.session import session_rows, session_table
+from gpuatlas.tables.write import (
+    Converted,
+    Progress,
+    TableFiles,
+    add_report,
+    file_metadata,
+    table_files,
+    table_path,
+)
+
+
+@dataclass
+class Conversion:
+    """What came of a call."""
+
+    converted: list[Converted] = field(default_factory=list)
+    refused: list[InputRefused] = field(default_factory=list)
+    """Why reports were left out; the others are converted."""
+
+
+def convert(
+    reports: Sequence[Path],
+    out: Path,
+    *,
+    partition: Mapping[str, str] | None = None,
+    instances: bool = False,
+    partial: bool = False,
+    jobs: int | None = None,
+) -> Conversion:
+    """Convert reports to one set of Parquet tables.
+
+    Parameters
+    ----------
+    reports
+        Paths of reports, packed or not, in the order in which their launches are numbered.
+    out
+        Folder for ``launches.parquet``, ``metrics.parquet``, ``rules.parquet``, ``session.parquet``.
+    partition
+        Hive partition keys and values: the tables then lie at ``out/launches/key=value/part.parquet`` and so on.
+    instances
+        Also write ``instances``.
+    partial
+        Keep the whole launches of a damaged report; `Converted.lost` says how many were left out.
+    jobs
+        Processes for several reports; by default as many as there are CPUs to use.
+
+    Returns
+    -------
+    Conversion
+        Also names the refused reports: one that fails leaves the others whole.
+
+    Raises
+    ------
+    InputRefused
+        If no report could be converted; nothing is written then.
+    """
+    done = Conversion()
+    found: list[_Report] = []
+    with ThreadPoolExecutor(1) as thread:
+        for path in reports:
+            try:
+                source = identify(path)
+                hashing = thread.submit(source.sha256)
+                found.append(_Report(outline(path, partial=partial), hashing.result()))
+            except InputRefused as error:
+                done.refused.append(error)
+    partition = partition or {}
+    if len(found) == 1:
+        _convert_one(found[0], out, partition, instances, partial, done)
+    elif found:
+        _convert_several(
+            found, out, partition, instances, partial, jobs or len(os.sched_getaffinity(0)), done
+        )
+    if not done.converted:
+        raise done.refused[0]
+    return done
+
+
+@dataclass
+class _Report:
+    outline: Outline
+    sha256: str
+    number: int = 0
+    first_launch: int = 0
+
+
+def _convert_one(
+    report: _Report, out: Path, partition: Mapping[str, str], instances: bool, partial: bool, done: Conversion
+) -> None:
+    with console.progress() as bar:
+        task = bar.add_task(report.outline.source.path.name, total=report.outline.launches)
+        try:
+            done.converted.append(
+                _write(report, out, partition, instances, partial, lambda count: bar.advance(task, count))
+            )
+        except InputRefused as error:
+            done.refused.append(error)
+
+
+def _write(
+    report: _Report,
+    out: Path,
+    partition: Mapping[str, str],
+    instances: bool,
+    partial: bool,
+    progress: Progress | None = None,
+) -> Converted:
+    metadata = file_metadata([report.outline], [report.sha256])
+    with table_files(out, partition, metadata, instances=instances) as files:
+        converted = add_report(
+            files,
+            report.outline,
+            number=report.number,
+            first_launch=report.first_launch,
+            instances=instances,
+            partial=partial,
+            progress=progress,
+        )
+        if not converted.launches:
+            raise InputRefused(
+                f"{report.outline.source.path}: holds no whole launch, so nothing is converted."
+            )
+        files.add("session", session_table(list(session_rows(report.outline, report.number, report.sha256))))
+    return converted
+
+
+def _convert_several(
+    found: list[_Report],
+    out: Path,
+    partition: Mapping[str, str],
+    instances: bool,
+    partial: bool,
+    jobs: int,
+    done: Conversion,
+) -> None:
+    """Convert each report in a process of its own, then join the tables in the order of the reports."""
+    launches = 0
+    for number, report in enumerate(found):
+        report.number, report.first_launch = number, launches
+        launches += report.outline.launches
+    out.mkdir(parents=True, exist_ok=True)
+    whole: list[tuple[_Report, Path]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix=".convert-", dir=out) as folder,
+        ProcessPoolExecutor(min(jobs, len(found)), mp_context=get_context("spawn")) as pool,
+        console.progress() as bar,
+    ):
+        task = bar.add_task("reports", total=len(found))
+        places = [Path(folder) / str(report.number) for report in found]
+        running = [
+            pool.submit(_write, report, place, {}, instances, partial)
+            for report, place in zip(found, places, strict=True)
+        ]
+        for report, place, work in zip(found, places, running, strict=True):
+            try:
+                done.converted.append(work.result())
+                whole.append((report, place))
+            except InputRefused as error:
+                done.refused.append(error)
+            bar.advance(task)
+        if not whole:
+            return
+        metadata = file_metadata(
+            [report.outline for report, _ in whole], [report.sha256 for report, _ in whole]
+        )
+        with table_files(out, partition, metadata, instances=instances) as files:
+            for _, place in whole:
+                _join(files, place)
+
+
+def _join(files: TableFiles, place: Path) -> None:
+    for name in files.names:
+        with pq.ParquetFile(table_path(place, name, {})) as part:
+            for group in range(part.num_row_groups):
+                files.add(name, part.read_row_group(group))

@@ -1,0 +1,300 @@
+"""Reports to Parquet: streaming, in bounded memory, and all or nothing."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpuatlas import __version__
+from gpuatlas.errors import ConfigError
+from gpuatlas.ncurep.launch import LaunchInfo, RuleResult, launch_info, rule_results
+from gpuatlas.ncurep.metrics import Instances, Metrics, decode_instances, decode_metrics
+from gpuatlas.ncurep.report import Launch, Loss, Outline, launches
+from gpuatlas.ncurep.source import Damaged
+from gpuatlas.ncurep.wire import WireError
+from gpuatlas.tables import schema
+from gpuatlas.tables.columns import MetricColumns, launches_table, rules_table
+
+_CHUNK_METRICS = 1 << 16
+_CHUNK_BYTES = 16 << 20
+_GROUP_ROWS = 1 << 19
+"""A chunk is decoded at once; a row group is written at once. Both bound the memory."""
+
+Progress = Callable[[int], None]
+"""Called with the number of launches done since the last call."""
+
+
+@dataclass
+class Converted:
+    """What came of one report."""
+
+    path: Path
+    launches: int
+    metrics: int
+    lost: int = 0
+    """Launches left out of a damaged report (`partial`); at least this many."""
+    notes: list[str] = field(default_factory=list)
+
+
+def table_path(out: Path, table: str, partition: Mapping[str, str]) -> Path:
+    """Return where a table lies: ``out/launches.parquet``, or ``out/launches/key=value/part.parquet``."""
+    if not partition:
+        return out / f"{table}.parquet"
+    folder = out / table
+    for key, value in partition.items():
+        folder /= f"{key}={value}"
+    return folder / "part.parquet"
+
+
+def parse_partition(entries: Sequence[str]) -> dict[str, str]:
+    """Return ``key=value`` words as a mapping, in their order.
+
+    Raises
+    ------
+    ConfigError
+        If one is not a key and a value that can be a folder's name.
+    """
+    found: dict[str, str] = {}
+    for entry in entries:
+        key, separator, value = entry.partition("=")
+        plain = all(c.isalnum() or c in "_-." for c in key + value) and not value.startswith(".")
+        if not (separator and key and value and plain) or key in found:
+            raise ConfigError(
+                f"--partition {entry}: give each once, as key=value of letters, digits, '_', '-', '.'."
+            )
+        found[key] = value
+    return found
+
+
+class TableFiles:
+    """Parquet files that appear together under their names, or not at all.
+
+    Tables are written by a thread of their own, while the caller decodes the next ones.
+    """
+
+    def __init__(self, paths: Mapping[str, Path], metadata: Mapping[str, str]) -> None:
+        self._paths = dict(paths)
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._waiting: dict[str, list[pa.Table]] = {name: [] for name in paths}
+        self._thread = ThreadPoolExecutor(1, "parquet")
+        self._pending: Future[None] | None = None
+        self._metadata = dict(metadata)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tables."""
+        return list(self._paths)
+
+    def _temporary(self, name: str) -> Path:
+        path = self._paths[name]
+        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Append rows to a table; they are written when enough for a row group have come together."""
+        waiting = self._waiting[name]
+        waiting.append(table)
+        if sum(part.num_rows for part in waiting) >= _GROUP_ROWS:
+            self._flush(name)
+
+    def _flush(self, name: str) -> None:
+        tables, self._waiting[name] = self._waiting[name], []
+        if self._pending:
+            self._pending.result()
+        self._pending = self._thread.submit(self._write, name, tables)
+
+    def _write(self, name: str, tables: list[pa.Table]) -> None:
+        table_schema = schema.with_metadata(schema.TABLES[name], self._metadata)
+        if name not in self._writers:
+            self._paths[name].parent.mkdir(parents=True, exist_ok=True)
+            self._writers[name] = pq.ParquetWriter(
+                self._temporary(name), table_schema, compression="zstd", compression_level=3
+            )
+        if tables:
+            table = pa.concat_tables(tables).cast(table_schema)
+            self._writers[name].write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def commit(self) -> None:
+        """Write what is waiting and give every file its name."""
+        for name in self._paths:
+            self._flush(name)
+        if self._pending:
+            self._pending.result()
+        for writer in self._writers.values():
+            writer.close()
+        for name, path in self._paths.items():
+            os.replace(self._temporary(name), path)
+
+    def close(self) -> None:
+        """End the thread and remove what was not committed."""
+        self._thread.shutdown(wait=True)
+        for name, writer in self._writers.items():
+            writer.close()
+            self._temporary(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def table_files(
+    out: Path, partition: Mapping[str, str], metadata: Mapping[str, str], *, instances: bool
+) -> Iterator[TableFiles]:
+    """Open the tables of a conversion; they are committed if the block ends without an error."""
+    names = ["launches", "metrics", "rules", "session"]
+    if instances:
+        names.append("instances")
+    files = TableFiles({name: table_path(out, name, partition) for name in names}, metadata)
+    try:
+        yield files
+        files.commit()
+        if not instances:  # of an earlier conversion to the same place: it would belong to other launches
+            table_path(out, "instances", partition).unlink(missing_ok=True)
+    finally:
+        files.close()
+
+
+def file_metadata(reports: Sequence[Outline], sha256s: Sequence[str]) -> dict[str, str]:
+    """Return the metadata of the files: sources, their SHA-256, the writer's ncu version, the device."""
+
+    def distinct(values: Sequence[str]) -> str:
+        return ",".join(dict.fromkeys(values))
+
+    return {
+        "source": ",".join(report.source.path.name for report in reports),
+        "source_sha256": ",".join(sha256s),
+        "ncu_version": distinct([report.session.ncu_version for report in reports]),
+        "device": distinct([report.session.device_name for report in reports]),
+        "writer": f"gpuatlas {__version__}",
+    }
+
+
+def add_report(
+    files: TableFiles,
+    report: Outline,
+    *,
+    number: int = 0,
+    first_launch: int = 0,
+    instances: bool = False,
+    partial: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Append a report's launches, metrics, rules and instances to the tables.
+
+    Parameters
+    ----------
+    files
+        The tables.
+    report
+        Outline of the report.
+    number, first_launch
+        Its place among the converted reports, and the id of its first launch.
+    instances
+        Write the instances too.
+    partial
+        Leave out launches that are not whole instead of refusing the report.
+
+    Raises
+    ------
+    Damaged
+        At the first launch that is not whole, unless `partial`.
+    """
+    loss = Loss() if partial else None
+    columns = MetricColumns(report.names)
+    result = Converted(report.source.path, 0, 0)
+    extended = 0
+    for chunk in _chunks(launches(report, loss)):
+        extended += sum(launch.extended for launch in chunk)
+        for part in _decoded(chunk, columns, instances, report, loss):
+            result.metrics += _add(files, part, columns, number, first_launch + result.launches)
+            result.launches += len(part.infos)
+            if progress:
+                progress(len(part.infos))
+    if loss:
+        result.lost = loss.launches
+        result.notes.extend(loss.reasons[:3])
+    if extended:
+        result.notes.append(f"{extended} launches hold fields that this version does not know and leaves out")
+    return result
+
+
+def _chunks(stream: Iterator[Launch]) -> Iterator[list[Launch]]:
+    """Group launches so that a group's decoding fits in memory."""
+    chunk: list[Launch] = []
+    metrics = size = 0
+    for launch in stream:
+        chunk.append(launch)
+        metrics += len(launch.message.metrics)
+        size += launch.size
+        if metrics >= _CHUNK_METRICS or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, metrics, size = [], 0, 0
+    if chunk:
+        yield chunk
+
+
+@dataclass
+class _Decoded:
+    """A chunk of launches, decoded in full."""
+
+    infos: list[LaunchInfo]
+    rules: list[list[RuleResult]]
+    counts: list[int]
+    metrics: Metrics
+    ranks: npt.NDArray[np.int64]
+    instances: Instances | None
+
+
+def _decode(chunk: list[Launch], columns: MetricColumns, instances: bool) -> _Decoded:
+    entries: list[bytes] = []
+    counts = []
+    for launch in chunk:
+        found = list(launch.message.metrics)
+        entries.extend(found)
+        counts.append(len(found))
+    metrics = decode_metrics(entries, counts)
+    return _Decoded(
+        [launch_info(launch) for launch in chunk],
+        [rule_results(launch) for launch in chunk],
+        counts,
+        metrics,
+        columns.ranks(metrics),
+        decode_instances(metrics) if instances else None,
+    )
+
+
+def _decoded(
+    chunk: list[Launch], columns: MetricColumns, instances: bool, report: Outline, loss: Loss | None
+) -> Iterator[_Decoded]:
+    """Decode a chunk; where that fails find the damaged launch and refuse it, or leave it out and count it."""
+    try:
+        decoded = _decode(chunk, columns, instances)
+    except WireError as error:
+        if len(chunk) > 1:
+            for launch in chunk:
+                yield from _decoded([launch], columns, instances, report, loss)
+            return
+        reason = f"a launch is damaged: {error}"
+        if loss is None:
+            raise Damaged(report.source.path, chunk[0].offset, reason) from error
+        loss.launches += 1
+        loss.reasons.append(f"at byte {chunk[0].offset} {reason}")
+        return
+    yield decoded
+
+
+def _add(files: TableFiles, part: _Decoded, columns: MetricColumns, number: int, first_launch: int) -> int:
+    """Append a decoded chunk to the tables; return the number of its metrics rows."""
+    rows = columns.rows(part.ranks, part.counts)
+    durations = columns.durations(part.metrics, part.ranks, rows, len(part.infos))
+    files.add("launches", launches_table(part.infos, durations, first_launch, number))
+    files.add("metrics", columns.table(part.metrics, part.ranks, rows, first_launch))
+    files.add("rules", rules_table(part.rules, first_launch))
+    if part.instances is not None:
+        files.add(
+            "instances", columns.instances(part.instances, part.metrics, part.ranks, rows, first_launch)
+        )
+    return len(rows)
