@@ -21,8 +21,14 @@ _NOISE = re.compile(
 _FUNCTOR = re.compile(r"(\w+?)(?:_kernel_cuda|_kernel|Functor_\w+|Functor|KernelImplInternal)\b")
 
 
+_XMMA = re.compile(
+    r"(?P<sm>sm\d+)_xmma_(?P<what>[a-z]+)_(?:implicit_gemm_)?(?:indexed_(?:wo_smem_)?)?(?P<types>.*?)_tilesize(?P<tile>\d+x\d+x\d+)"
+    r"(?P<rest>.*)"
+)
+
+
 def short_name(demangled: str, width: int = 44) -> str:
-    """Return a label for a kernel that fits in a figure: without namespaces, arguments and tile details.
+    """Return a label for a kernel that fits in a figure: without namespaces, arguments and tuning details.
 
     Parameters
     ----------
@@ -33,15 +39,20 @@ def short_name(demangled: str, width: int = 44) -> str:
     """
     name = _NOISE.sub("", normalise(demangled))
     base, _, arguments = name.partition("<")
-    if "elementwise" in base or base == "reduce_kernel":
-        inner = [m.group(0) for m in _FUNCTOR.finditer(arguments) if "gpu_kernel_impl" not in m.group(0)]
+    if found := _XMMA.match(base):
+        words = found["types"].split("_")
+        kind = "tf32" if "tf32" in found["types"] else words[0][: len(words[0]) // 2] or words[0]
+        layout = words[-2] if found["what"] == "gemm" and len(words) > 1 else words[-1]
+        split = re.search(r"segment_k_on|segment_k_off|split_k", found["rest"])
+        words = [found["sm"], found["what"], kind, layout, found["tile"], split.group(0) if split else ""]
+        base = " ".join(word for word in words if word)
+    elif "elementwise" in base or base == "reduce_kernel":
+        inner = [m.group(0) for m in _FUNCTOR.finditer(arguments)]
         inner = [word for word in inner if not word.startswith(("gpu_", "func_wrapper"))]
         if inner:
             base = f"{base}<{inner[0]}>"
-    elif base in ("Kernel2", "cutlass::Kernel2", "cutlass::Kernel", "Kernel"):
-        base = arguments.rstrip(">")
-    base = base.removesuffix("_execute_kernel__5x_cudnn").removesuffix("_execute_kernel__5x_cublas")
-    base = re.sub(r"_warpsize\w*?_g1|_alignc?\w*|__5x_(cudnn|cublas)|_stage\d|_execute", "", base)
+    elif base.rpartition("::")[2] in ("Kernel2", "Kernel"):
+        base = arguments.rstrip(">").replace("cutlass_80_", "cutlass ")
     if len(base) <= width:
         return base
     head = (width - 1) * 2 // 3

@@ -1,0 +1,15 @@
+"""Figures: one module and one function each, drawn from results/compare/ and results/claims/ alone."""
+
+FIGURES = (
+    "study_matrix",
+    "kernel_breakdown",
+    "instruction_mix",
+    "pipe_utilization",
+    "stalls",
+    "memory",
+    "occupancy_ipc",
+    "roofline",
+    "priority",
+    "claims_overview",
+)
+"""Names of the figures, in the order of the report; each is also the name of its module and its files."""

@@ -1,0 +1,46 @@
+"""How busy the arithmetic pipes are: tensor, FMA, ALU, load/store."""
+
+from collections.abc import Sequence
+
+from gpuatlas.compare import catalog
+from gpuatlas.compare.study import Cell
+from gpuatlas.figures.inputs import Inputs, Rows
+from gpuatlas.figures.panels import Drawn, by_metric, small_multiples
+from gpuatlas.figures.style import BLUE, GREEN, ORANGE, SKY, Bar
+
+STYLE = {
+    "tensor_pipe": (SKY, "///"),
+    "fma_pipe": (BLUE, ""),
+    "alu_pipe": (ORANGE, ""),
+    "lsu_pipe": (GREEN, ""),
+}
+
+
+def draw(inputs: Inputs) -> Drawn:
+    """Draw time-weighted pipe utilisation; numbers that the paper reports are hollow."""
+    rows = [row for row in inputs.table("summary") if row["metric"] in STYLE]
+    rows = [row for row in rows if row["value"] is not None or not (row["reason"] or "").startswith("absent")]
+    reported = [row for row in inputs.claims("reported") if row["metric"] in STYLE]
+
+    def entries(_: Cell, found: Rows) -> Sequence[Bar]:
+        values = by_metric(found)
+        made = []
+        for name, (colour, hatch) in STYLE.items():
+            label = catalog.load().metrics[name].title.removesuffix(" utilisation")
+            row = values.get(name)
+            if row is None:
+                made.append(Bar(label, None, colour, text="not reported"))
+            else:
+                made.append(Bar(label, row["value"], colour, hatch, hollow=row["source"] == "reported"))
+        return made
+
+    return small_multiples(
+        inputs,
+        rows,
+        entries,
+        xlabel="of peak, time-weighted (%)",
+        limit=100,
+        bar_height=0.2,
+        note="Filled: measured. Hollow: reported in the paper. The tensor pipe also runs half-precision moves.",
+        reported=reported,
+    )
