@@ -29,7 +29,7 @@ STATUS = {
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
-    """Draw a row a claim, a column a GPU: ring = the paper reports it, filled = measured, hatched = absent."""
+    """Draw a row a claim, a column a GPU: ring = the paper reports it, filled = measured, hatch: absent."""
     study = inputs.study
     rows = inputs.claims("verdicts")
     rows = [{**row, "inputs": ";".join(row["inputs"] or [])} for row in rows]
