@@ -10,6 +10,8 @@ from gpuatlas import console
 from gpuatlas.config import resolve
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.figures import FIGURES
+from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
+from gpuatlas.submission import archive_path, check, image_path, image_site, remaining
 
 ROOT = Path(str(workflow.current_basedir)).parent.parent
 ENVIRONMENT = "../envs/gpuatlas.yaml"
@@ -20,7 +22,10 @@ except GpuatlasError as error:
     console.fail(str(error))
     sys.exit(error.exit_code)
 
-TRAIN_FILES = ["steps.parquet", "loss.json", "sample.nii.gz", "sample.png"]
+SLURM_SITES = [
+    name for name, site in STUDY.sites.items() if site["scheduler"] == "slurm"
+]
+TRAIN_FILES = ["steps.parquet", "loss.json", "sample.nii.gz", "sample.png", "environment.json"]
 TIMING_FILES = [
     "timings.parquet",
     "timeline.parquet",
@@ -67,9 +72,16 @@ def of_origin(*origins):
     return "|".join(names) if names else "(?!)"
 
 
+def site_name(wildcards):
+    """The site that a job belongs to: the cell's, or for an image the one that needs it."""
+    if "cell" in wildcards.keys():
+        return STUDY.cell(wildcards.cell).site
+    return image_site(STUDY, wildcards.format)
+
+
 def site_of(wildcards):
-    """The site file of the cell or site that a job belongs to."""
-    return STUDY.sites[wildcards.get("site") or STUDY.cell(wildcards.cell).site]
+    """The site file of a job."""
+    return STUDY.sites[site_name(wildcards)]
 
 
 def _slurm(key, wildcards):
@@ -83,22 +95,28 @@ def _runtime(stage, wildcards, attempt):
     )
 
 
-def _gpu(stage, kind, wildcards):
-    if (
-        stage not in ("train", "timing", "capture")
-        or _slurm("gpu_request", wildcards) != kind
-    ):
-        return 0
-    return _slurm("gpus", wildcards)
+def _gpu(kind, wildcards):
+    return _slurm("gpus", wildcards) if _slurm("gpu_request", wildcards) == kind else 0
 
 
-def _gpu_model(stage, wildcards):
-    return _slurm("gpu_model", wildcards) if _gpu(stage, "gpus", wildcards) else ""
+def _gpu_model(wildcards):
+    return _slurm("gpu_model", wildcards) if _gpu("gpus", wildcards) else ""
 
 
-def _gres(stage, wildcards):
-    count, model = _gpu(stage, "gres", wildcards), _slurm("gpu_model", wildcards)
+def _gres(wildcards):
+    count, model = _gpu("gres", wildcards), _slurm("gpu_model", wildcards)
     return ":".join(["gpu", *([model] if model else []), str(count)]) if count else ""
+
+
+def _extra(wildcards):
+    """Further flags of sbatch: the site's own, and the warning that lets a step save its state before its limit."""
+    warning = _slurm("stop_warning_s", wildcards)
+    return " ".join(
+        [
+            _slurm("extra", wildcards) or "",
+            f"--signal=TERM@{warning}" if warning else "",
+        ]
+    ).strip()
 
 
 def site_resources(stage):
@@ -107,17 +125,22 @@ def site_resources(stage):
     def of(key, default):
         return lambda wildcards: _slurm(key, wildcards) or default
 
+    def jobs_at(site):
+        return lambda wildcards: int(site_name(wildcards) == site)
+
     return {
         "slurm_account": of("account", ""),
         "slurm_partition": of("partition", ""),
         "clusters": of("cluster", ""),
-        "slurm_extra": of("extra", ""),
+        "slurm_status": of("status", ""),
+        "slurm_extra": _extra,
         "mem_mb": of("mem_mb", 0),
         "runtime": lambda wildcards, attempt: _runtime(stage, wildcards, attempt),
         "nodes": 1,
-        "gpu": lambda wildcards: _gpu(stage, "gpus", wildcards),
-        "gpu_model": lambda wildcards: _gpu_model(stage, wildcards),
-        "gres": lambda wildcards: _gres(stage, wildcards),
+        "gpu": lambda wildcards: _gpu("gpus", wildcards),
+        "gpu_model": _gpu_model,
+        "gres": _gres,
+        **{f"{site}_jobs": jobs_at(site) for site in SLURM_SITES},
     }
 
 
@@ -128,8 +151,7 @@ def site_threads(wildcards):
 
 def where(wildcards):
     """Where a job runs and what it asks for, for a person to read."""
-    name = wildcards.get("site") or STUDY.cell(wildcards.cell).site
-    site = STUDY.sites[name]
+    name, site = site_name(wildcards), site_of(wildcards)
     image = ", ".join(image_of(wildcards)) or "no container"
     if site["scheduler"] != "slurm":
         return f"{name} (this machine; {image})"
@@ -143,9 +165,31 @@ def where(wildcards):
 
 def image_of(wildcards):
     """The image that a cell's jobs run in, as an input; none where the site runs no containers."""
-    runtime = site_of(wildcards)["container"]["runtime"]
-    suffix = {"apptainer": "sif", "docker": "docker.json"}.get(runtime)
-    return [f"containers/images/{config['stack']}.{suffix}"] if suffix else []
+    path = image_path(STUDY, site_name(wildcards))
+    return [str(path)] if path else []
+
+
+def sif_sources(wildcards):
+    """What a SIF is made from at its site."""
+    if site_of(wildcards)["container"]["source"] == "archive":
+        return [str(archive_path(wildcards.stack))]
+    return [ancient("containers/gpuatlas.def")]
+
+
+def recipe_of(recipe):
+    """Digest of all that an image is built from: a change builds it again."""
+
+    def digest(wildcards):
+        arguments = build_arguments(load_stack(ROOT, wildcards.stack), [])
+        return recipe_digest(ROOT, recipe, wildcards.stack, arguments)
+
+    return digest
+
+
+def built_here(format_):
+    """Whether images of a format are built where Snakemake runs, not in a job."""
+    site = image_site(STUDY, format_)
+    return site is None or STUDY.sites[site]["container"]["build_on"] == "login"
 
 
 def manifests():
@@ -185,47 +229,53 @@ def smoke_files():
     return expand("results/smoke/{file}", file=TRAIN_FILES) if config["smoke"] else []
 
 
-def data_manifest():
+def dataset():
     """The manifest of the training volumes: phantoms are made, your own volumes are taken where they lie."""
     phantom = config["data"].get("phantom")
     if phantom is None:
         return []
     return [
-        f"data/phantom_{phantom['volumes']}x{phantom['size']}_seed{phantom['seed']}/manifest.json"
+        f"data/phantom_{phantom['volumes']}x{phantom['size']}_seed{phantom['seed']}/dataset.json"
     ]
 
 
 def launcher(wildcards):
-    """The command that runs what follows it on the cell's site, inside the image where there is one."""
-    cell = STUDY.cell(wildcards.cell)
-    image = image_of(wildcards)
-    return " ".join(
-        [
-            "gpuatlas launch",
-            f"--site {cell.site}",
-            *(f"--image {path}" for path in image),
-            "--",
-        ]
-    )
+    """The command that runs what follows it at the cell's site, inside the image where there is one."""
+    data = config["data"]
+    options = ["--site", site_name(wildcards)]
+    options += [part for path in image_of(wildcards) for part in ("--image", path)]
+    if image_of(wildcards) and "phantom" not in data:
+        options += ["--bind", data["images"], "--bind", data["masks"]]
+    if config.get("accept_changed_image", False):
+        options += ["--accept-changed-image"]
+    return f"gpuatlas launch {shlex.join(options)} --"
+
+
+def network_options(wildcards):
+    """The network that is trained, timed and profiled, the same in every cell."""
+    workload = config["workload"]
+    return f"--network {workload['network']} --size {workload['size']} --seed {workload['seed']}"
 
 
 def workload_options(wildcards):
-    """What is trained, timed and profiled, the same in every cell."""
-    workload, data = config["workload"], config["data"]
+    """The network and the volumes that it sees."""
+    data = config["data"]
     if "phantom" in data:
-        folders = ["--data", str(Path(data_manifest()[0]).parent)]
+        folders = ["--data", str(Path(dataset()[0]).parent)]
     else:
         folders = ["--images", data["images"], "--masks", data["masks"]]
-    options = [
-        "--network",
-        workload["network"],
-        "--size",
-        workload["size"],
-        "--seed",
-        workload["seed"],
-        *folders,
-    ]
-    return " ".join(shlex.quote(str(option)) for option in options)
+    return f"{network_options(wildcards)} {shlex.join(folders)}"
+
+
+def effect_options(wildcards):
+    """A target that its architecture cannot show, or that may fail to show, is timed all the same."""
+    architecture, target = wildcards.cell.split("/")
+    capability, least = (
+        tuple(map(int, version.split(".")))
+        for version in (STUDY.architectures[architecture]["compute_capability"], STUDY.targets[target]["min_cc"])
+    )
+    allowed = capability < least or config["timing"]["allow_no_effect"]
+    return "--allow-no-effect" if allowed else ""
 
 
 def capture_options(wildcards):
@@ -248,4 +298,21 @@ def capture_options(wildcards):
     return " ".join(shlex.quote(str(option)) for option in options)
 
 
-DATA_MANIFEST = data_manifest()
+DATASET = dataset()
+
+# No more jobs at a site than it lets one user submit.
+for site in SLURM_SITES:
+    workflow.register_resource(f"{site}_jobs", STUDY.sites[site]["slurm"]["jobs"])
+
+# A warned step (SIGTERM) saves its state and ends by itself: its shell must outlive it.
+shell.prefix("set -euo pipefail; trap : TERM; ")
+
+
+onstart:
+    try:
+        check(STUDY, slurm=not workflow.local_exec)
+    except GpuatlasError as error:
+        console.fail(str(error))
+        sys.exit(error.exit_code)
+    for line in remaining(STUDY):
+        console.note(f"Not in this run: {line}")

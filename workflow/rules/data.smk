@@ -3,9 +3,10 @@
 
 rule phantom:
     output:
-        "data/phantom_{volumes}x{size}_seed{seed}/manifest.json",
+        "data/phantom_{volumes}x{size}_seed{seed}/dataset.json",
     log:
         "logs/data/phantom_{volumes}x{size}_seed{seed}.log",
+    localrule: True
     conda:
         ENVIRONMENT
     message:

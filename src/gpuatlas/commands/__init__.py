@@ -5,6 +5,6 @@ from types import ModuleType
 
 def modules() -> list[ModuleType]:
     """Return the command modules in the order in which `gpuatlas --help` lists them."""
-    from gpuatlas.commands import publish, reports, study, training
+    from gpuatlas.commands import cluster, publish, reports, study, training
 
-    return [training, reports, study, publish]
+    return [training, cluster, reports, study, publish]

@@ -1,0 +1,163 @@
+"""Container images and their records: a cell runs in the image whose digest was recorded, and in no other.
+
+The record of a Docker image is the file that stands for it (``containers/images/STACK.docker.json``); an
+Apptainer image ``STACK.sif`` has its record beside it (``STACK.sif.json``). Fields: schema, stack, runtime,
+reference, digest (Docker's image ID, or the SHA-256 of the SIF), recipe (SHA-256 of all that the image was
+built from), packages, and for a SIF its size and time of modification, so that an unchanged file need not
+be read again before a submission.
+"""
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuatlas.errors import InputRefused, MachineRefused
+
+SCHEMA_VERSION = 1
+DOCKER_SUFFIX = ".docker.json"
+SIF_SUFFIX = ".sif"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as recorded; `path` is the file that the workflow knows it by."""
+
+    path: Path
+    stack: str
+    runtime: str
+    reference: str
+    digest: str
+    recipe: str
+    packages: tuple[str, ...]
+    size: int | None = None
+    mtime_ns: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record."""
+        record = {
+            "schema": SCHEMA_VERSION,
+            "stack": self.stack,
+            "runtime": self.runtime,
+            "reference": self.reference,
+            "digest": self.digest,
+            "recipe": self.recipe,
+            "packages": list(self.packages),
+        }
+        if self.size is not None:
+            record |= {"size": self.size, "mtime_ns": self.mtime_ns}
+        return record
+
+
+def record_path(path: Path) -> Path:
+    """Return where the record of an image lies."""
+    return path if path.name.endswith(DOCKER_SUFFIX) else path.with_name(path.name + ".json")
+
+
+def read_record(path: Path) -> Image:
+    """Read the record of the image `path` (a ``.sif`` or a ``.docker.json``).
+
+    Raises
+    ------
+    InputRefused
+        If the image or its record is missing or is not one.
+    """
+    for needed in (path, record_path(path)):
+        if not needed.is_file():
+            raise InputRefused(
+                f"{needed}: the image is missing; build it ({_build_command(path)}) or correct "
+                "container.image "
+                "in the site file"
+            )
+    try:
+        record = json.loads(record_path(path).read_text(encoding="utf-8"))
+        runtime = record["runtime"]
+        return Image(
+            path=path,
+            stack=record["stack"],
+            runtime=runtime,
+            # A SIF is where it lies now; a Docker image is named in its record.
+            reference=record["reference"] if runtime == "docker" else str(path.resolve()),
+            digest=record["digest"],
+            recipe=record["recipe"],
+            packages=tuple(record["packages"]),
+            size=record.get("size"),
+            mtime_ns=record.get("mtime_ns"),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputRefused(
+            f"{record_path(path)}: is not the record of an image; build the image again "
+            f"({_build_command(path)})"
+        ) from error
+
+
+def verify(image: Image, *, quick: bool = False) -> None:
+    """Refuse an image that is not the recorded one.
+
+    Parameters
+    ----------
+    quick
+        Take a SIF of the recorded size and time of modification for unchanged, without reading it.
+
+    Raises
+    ------
+    InputRefused
+        If the digest is not the recorded one, or Docker does not know the image.
+    MachineRefused
+        If Docker is needed and not there.
+    """
+    if image.runtime == "docker":
+        found = docker_digest(image.reference)
+    else:
+        seen = image.path.stat()
+        if quick and (seen.st_size, seen.st_mtime_ns) == (image.size, image.mtime_ns):
+            return
+        found = file_digest(image.path)
+    if found != image.digest:
+        raise InputRefused(
+            f"{image.path}: is not the recorded image ({found[:19]}… instead of "
+            f"{image.digest[:19]}…); build it again "
+            f"({_build_command(image.path)}) or set accept_changed_image: true in config/config.yaml"
+        )
+
+
+def _build_command(path: Path) -> str:
+    return f"snakemake --force {path}"
+
+
+def file_digest(path: Path) -> str:
+    """Return ``sha256:`` and the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def docker_digest(reference: str) -> str:
+    """Return Docker's image ID.
+
+    Raises
+    ------
+    InputRefused
+        If Docker has no such image.
+    MachineRefused
+        If Docker cannot be asked.
+    """
+    try:
+        done = subprocess.run(
+            ["docker", "image", "inspect", "--format", "{{.Id}}", reference],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise MachineRefused(
+            "docker is not installed on this machine; install it or change container.runtime in the site file"
+        ) from error
+    if done.returncode == 0:
+        return done.stdout.strip()
+    if "no such image" in done.stderr.lower():
+        raise InputRefused(
+            f"Docker has no image {reference}; build it again (snakemake --force docker_image)"
+        )
+    raise MachineRefused(f"Docker does not answer ({done.stderr.strip().splitlines()[-1]}); start its daemon")

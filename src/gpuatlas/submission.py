@@ -1,0 +1,107 @@
+"""What must hold before anything is submitted: account, image; one sentence where it does not."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuatlas.config import Study
+from gpuatlas.errors import ConfigError, InputRefused, MachineRefused
+from gpuatlas.images import DOCKER_SUFFIX, read_record, record_path, verify
+
+SUFFIXES = {"apptainer": ".sif", "docker": DOCKER_SUFFIX, "none": ""}
+
+
+def image_path(study: Study, site: str) -> Path | None:
+    """Return the image that cells run in at `site`: the site file's own, the workflow's, or none."""
+    container = study.sites[site]["container"]
+    if container["runtime"] == "none":
+        return None
+    if container["image"]:
+        return Path(container["image"])
+    return Path("containers/images") / f"{study.config['stack']}{SUFFIXES[container['runtime']]}"
+
+
+def image_site(study: Study, format_: str) -> str | None:
+    """Return the site that an image (``docker`` or ``sif``) is built for: this one, or the first in need."""
+    runtime = {"sif": "apptainer", "docker": "docker"}[format_]
+    using = [site for site in study.sites if study.sites[site]["container"]["runtime"] == runtime]
+    return next((site for site in (study.site, *captured_sites(study), *using) if site in using), None)
+
+
+def check(study: Study, *, slurm: bool) -> None:
+    """Check every site that will get jobs.
+
+    Parameters
+    ----------
+    slurm
+        Whether jobs go to Slurm (accounts do not matter elsewhere).
+
+    Raises
+    ------
+    ConfigError
+        If a site needs an account and none is given.
+    InputRefused
+        If an image is missing and cannot be built, or is not the recorded one.
+    MachineRefused
+        If Slurm is asked for at a site without it, or an image cannot be checked here.
+    """
+    for site in captured_sites(study):
+        if slurm:
+            _check_slurm(study, site)
+        _check_image(study, site)
+
+
+def captured_sites(study: Study) -> list[str]:
+    """Return the sites that will get jobs."""
+    return sorted({cell.site for cell in study.of_origin("captured") if cell.site is not None})
+
+
+def _check_slurm(study: Study, site: str) -> None:
+    entry = study.sites[site]
+    if entry["scheduler"] != "slurm":
+        raise MachineRefused(
+            f"config/sites/{site}.yaml: scheduler is none, so its cells cannot go to Slurm; use "
+            "--profile profiles/local"
+        )
+    if entry["slurm"]["account_required"] and not entry["slurm"]["account"]:
+        raise ConfigError(
+            f"config/sites/{site}.yaml: key 'slurm.account': {entry['label']} rejects jobs without an "
+            "account; "
+            "set it there (quoted) or in GPUATLAS_ACCOUNT"
+        )
+
+
+def _check_image(study: Study, site: str) -> None:
+    path = image_path(study, site)
+    if path is None:
+        return
+    container = study.sites[site]["container"]
+    if path.is_file() and record_path(path).is_file():
+        if not study.config.get("accept_changed_image", False):
+            try:
+                verify(read_record(path), quick=True)
+            except MachineRefused:
+                # The runtime may live on compute nodes alone; there the launcher checks again.
+                return
+        return
+    if container["image"]:
+        read_record(path)
+    archive = archive_path(study.config["stack"])
+    from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
+    if from_archive and not archive.is_file() and shutil.which("docker") is None:
+        raise InputRefused(
+            f"{archive}: the image is missing and there is no Docker here to build it; build it where "
+            "Docker is "
+            f"(snakemake {archive}) and copy it here"
+        )
+
+
+def archive_path(stack: str) -> Path:
+    """Return where the Docker archive of a stack lies, from which a SIF is made."""
+    return Path("containers/images") / f"{stack}.docker.tar"
+
+
+def remaining(study: Study) -> Iterable[str]:
+    """Return a line for each cell that this run leaves out: which, and where it can be captured."""
+    for cell in study.of_origin("absent"):
+        yield f"{cell.name}: {cell.reason}"

@@ -1,0 +1,146 @@
+"""What is wrong is said in one sentence, before anything is submitted."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuatlas.images import file_digest
+
+CELL = {"v100": "results/cells/v100/opt1/cell.json", "h100": "results/cells/h100/opt1/cell.json"}
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    content = path.read_text()
+    assert old in content, f"{path} no longer holds {old!r}"
+    path.write_text(content.replace(old, new, 1))
+
+
+def run(project: Path, tmp_path: Path, *arguments: str, account: str = "") -> tuple[int, list[str], bool]:
+    """Run Snakemake for real; return its exit status, our lines, and whether sbatch was called."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    called = tmp_path / "called"
+    sbatch = programs / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\ntouch {called}\nexit 1\n")
+    sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
+    environment = os.environ | {
+        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PYTHONPATH": str(project / "src"),
+        "GPUATLAS_ACCOUNT": account,
+    }
+    done = subprocess.run(
+        ["snakemake", *arguments], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+    output = done.stdout + done.stderr
+    assert "Traceback" not in output, output
+    lines = [line for line in output.splitlines() if line.startswith("gpuatlas: ")]
+    return done.returncode, lines, called.exists()
+
+
+def slurm(*arguments: str) -> list[str]:
+    return [*arguments, "--profile", "profiles/slurm", "--config", "site=all"]
+
+
+def sif(project: Path, content: bytes) -> Path:
+    """An image file with its record, as `gpuatlas image sif` leaves them."""
+    image = project / "containers/images/common.sif"
+    image.parent.mkdir()
+    image.write_bytes(content)
+    seen = image.stat()
+    record = {
+        "schema": 1, "stack": "common", "runtime": "apptainer", "reference": image.name, "recipe": "sha256:0",
+        "digest": file_digest(image), "packages": ["torch==2.7.1"], "size": seen.st_size, "mtime_ns": seen.st_mtime_ns,
+    }  # fmt: skip
+    image.with_name("common.sif.json").write_text(json.dumps(record))
+    return image
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("partition: gpu-shared", "partitoin: gpu-shared", r"unknown key 'slurm\.partitoin'; did you mean 'partition'"),
+        ("runtime: apptainer", "runtime: aptainer", r"key 'container\.runtime': 'aptainer' is not one of"),
+        ("cpus: 10", "cpus: ten", r"key 'slurm\.cpus'"),
+        ('read: "2026-08"', "read: 2026", r"key 'read'"),
+        ("modules: [singularitypro]", "modules: ['a; rm -rf /']", r"key 'container\.modules\.0'"),
+        ("  partition: gpu-shared", "  partition_: gpu-shared", r"unknown key 'slurm\.partition_'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_site_file(project, tmp_path, old, new, says):
+    edit(project / "config/sites/expanse.yaml", old, new)
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
+    assert (status, submitted) == (2, False)
+    [line] = lines
+    assert re.search(r"config/sites/expanse\.yaml: .*" + says, line), line
+
+
+def test_no_account_where_the_site_needs_one(project, tmp_path):
+    sif(project, b"image")
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]))
+    assert (status, submitted) == (2, False)
+    assert lines == [
+        "gpuatlas: config/sites/expanse.yaml: key 'slurm.account': SDSC Expanse rejects jobs without an account; "
+        "set it there (quoted) or in GPUATLAS_ACCOUNT"
+    ]
+
+
+def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
+    assert (status, submitted) == (3, False)
+    [line] = lines
+    assert "containers/images/common.docker.tar: the image is missing and there is no Docker here" in line
+
+
+def test_an_image_of_ones_own_that_is_missing(project, tmp_path):
+    edit(project / "config/sites/stampede3.yaml", 'image: "" ', 'image: "/scratch/none.sif" ')
+    edit(project / "config/sites/expanse.yaml", 'image: "" ', 'image: "/scratch/none.sif" ')
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["h100"]), account="abc123")
+    # Snakemake itself names the missing input; nothing is submitted.
+    assert status != 0
+    assert not submitted
+    assert any("/scratch/none.sif" in line for line in lines), lines
+
+
+def test_an_altered_image(project, tmp_path):
+    image = sif(project, b"image")
+    image.write_bytes(b"another image")
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
+    assert (status, submitted) == (3, False)
+    [line] = lines
+    assert re.search(r"common\.sif: is not the recorded image \(sha256:\w+… instead of sha256:\w+…\)", line), line
+
+
+def test_an_altered_image_is_used_if_told(project, tmp_path):
+    image = sif(project, b"image")
+    image.write_bytes(b"another image")
+    config = project / "config/config.yaml"
+    config.write_text(config.read_text() + "\naccept_changed_image: true\n")
+    edit(config, "    volumes: 64\n    size: 128", "    volumes: 1\n    size: 16")
+    _, lines, submitted = run(
+        project, tmp_path, *slurm(CELL["v100"]), "--set-resources", "time_cell:slurm_account=", "train_cell:slurm_account=",
+        "--retries", "0", account="abc123",
+    )  # fmt: skip
+    assert submitted
+    assert not [line for line in lines if "recorded image" in line]
+
+
+def test_a_site_without_slurm(project, tmp_path):
+    edit(project / "config/sites/local.yaml", "architectures: []", "architectures: [v100]")
+    status, lines, submitted = run(
+        project, tmp_path, CELL["v100"], "--profile", "profiles/slurm", "--config", "site=local"
+    )
+    assert (status, submitted) == (4, False)
+    [line] = lines
+    assert "scheduler is none, so its cells cannot go to Slurm; use --profile profiles/local" in line
+
+
+def test_what_remains_is_listed(project, tmp_path):
+    sif(project, b"image")
+    status, _, _ = run(project, tmp_path, "results/study.json", "--profile", "profiles/local", "--config", "site=expanse")
+    assert status == 0
