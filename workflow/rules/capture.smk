@@ -4,7 +4,7 @@
 rule capture_cell:
     input:
         image_of,
-        DATA_MANIFEST,
+        DATASET,
         timing=expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
         targets="config/targets.yaml",
     output:

@@ -4,7 +4,7 @@
 rule train_cell:
     input:
         image_of,
-        data=DATA_MANIFEST,
+        data=DATASET,
         targets="config/targets.yaml",
     output:
         expand("results/cells/{{cell}}/train/{file}", file=TRAIN_FILES),
@@ -21,9 +21,7 @@ rule train_cell:
         where=where,
         launch=launcher,
         workload=workload_options,
-        length=" ".join(
-            f"--{key} {value}" for key, value in (config["train"] or {}).items()
-        ),
+        length=" ".join(f"--{key} {value}" for key, value in (config["train"] or {}).items()),
         target=lambda wildcards: wildcards.cell.split("/")[1],
     message:
         "Training {wildcards.cell} at {params.where}"
@@ -33,10 +31,11 @@ rule train_cell:
         " --out results/cells/{wildcards.cell}/train &> {log}"
 
 
+# Step times without a profiler, then every launch of one step by torch.profiler: its timeline is what a capture
+# is weighted with, and the evidence that the target took effect.
 rule time_cell:
     input:
         image_of,
-        data=DATA_MANIFEST,
         targets="config/targets.yaml",
     output:
         expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
@@ -52,15 +51,18 @@ rule time_cell:
     params:
         where=where,
         launch=launcher,
-        workload=workload_options,
+        network=network_options,
         repeats=config["timing"]["repeats"],
         steps=config["timing"]["steps"],
         target=lambda wildcards: wildcards.cell.split("/")[1],
+        allow=effect_options,
     message:
         "Timing {wildcards.cell} at {params.where}"
     shell:
-        "{params.launch} gpuatlas timing --targets {input.targets} --target {params.target} {params.workload}"
-        " --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing &> {log}"
+        "({params.launch} gpuatlas timing --targets {input.targets} --target {params.target} {params.network}"
+        " --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing"
+        " && {params.launch} gpuatlas timeline --targets {input.targets} --target {params.target} {params.network}"
+        " {params.allow} --out results/cells/{wildcards.cell}/timing) &> {log}"
 
 
 rule smoke_data:
