@@ -107,7 +107,7 @@ def not_comparable(cell: Cell) -> str | None:
     if cell.window is not None:
         return "window"
     if not cell.whole_step:
-        return "coverage unknown"
+        return "coverage unknown" if cell.coverage is None else "not comparable, by the cell's manifest"
     return None
 
 
@@ -173,7 +173,9 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
     lost = [r for r in results if r.status == "not_measured"]
     reasons = list(dict.fromkeys(r.explanation for r in lost))
     if not measured:
-        return "not_measured", "; ".join(reasons)
+        # What the cell itself lacks says it all; what its references lack would only repeat it.
+        own = not_comparable(results[0].subject.cell)
+        return "not_measured", f"not measured ({own})" if own else "; ".join(reasons)
     text = "; ".join(r.explanation for r in measured)
     if lost:
         text += f"; {len(lost)} of {len(results)} checks not measured: {'; '.join(reasons)}"

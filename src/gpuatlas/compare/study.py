@@ -73,7 +73,7 @@ class Cell:
         if self.whole_step:
             share = "" if self.coverage is None else f", {self.coverage:.1%} of GPU time measured"
             return f"whole step{share}"
-        return f"{self.origin}, coverage unknown"
+        return f"{self.origin}, {'coverage unknown' if self.coverage is None else 'comparable with nothing'}"
 
 
 @dataclass(frozen=True)

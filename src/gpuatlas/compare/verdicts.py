@@ -31,6 +31,7 @@ CHECKS = pa.schema(
         pa.field(name, kind, metadata={"description": text})
         for name, kind, text in (
             ("claim", pa.string(), "identifier of the claim"),
+            ("text", pa.string(), "the claim in a sentence"),
             ("check", pa.int16(), "number of the check, from 0; the first is the claim's principal one"),
             ("architecture", pa.string(), "GPU of the cell"),
             ("target", pa.string(), "optimisation target of the cell that is measured"),
@@ -85,7 +86,7 @@ def write_claims(results: Path, claims_file: Path) -> dict[str, int]:
         schema.VERDICTS, {"sources": "\n".join(f"{path}@{value}" for path, value in sorted(used.items()))}
     )
     write_table(folder, "verdicts", pa.Table.from_pylist(entries, schema=kind))
-    checks = [_check_entry(result) for verdict in verdicts for result in verdict.results]
+    checks = [_check_entry(result, v.claim.text) for v in verdicts for result in v.results]
     write_table(folder, "checks", pa.Table.from_pylist(checks, schema=schema.with_metadata(CHECKS, {})))
     write_rows(folder, "reported", _reported(claims), {})
     write_text(folder / "verdicts.md", markdown(claims, verdicts))
@@ -150,10 +151,11 @@ def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
     }
 
 
-def _check_entry(result: CheckResult) -> dict[str, Any]:
+def _check_entry(result: CheckResult, text: str) -> dict[str, Any]:
     subject, check = result.subject, result.subject.check
     return {
         "claim": subject.claim,
+        "text": text,
         "check": subject.number,
         "architecture": subject.cell.architecture,
         "target": check.target,

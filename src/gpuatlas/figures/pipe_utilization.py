@@ -41,6 +41,6 @@ def draw(inputs: Inputs) -> Drawn:
         xlabel="of peak, time-weighted (%)",
         limit=100,
         bar_height=0.2,
-        note="Filled: measured. Hollow: reported in the paper. Half-precision moves also use the tensor pipe.",
+        note="Filled: measured. Hollow: reported by the paper. Half-precision moves use the tensor pipe too.",
         reported=reported,
     )

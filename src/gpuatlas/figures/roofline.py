@@ -67,20 +67,19 @@ def _panel(axes: Axes, rows: Rows, style: dict[str, tuple[str, str]]) -> None:
     whole = {row["metric"]: row["value"] for row in rows if row["scope"] != "class"}
     top = FLOOR
     memory = whole.get("peak_dram")
-    for name, label in (("peak_tf32", "TF32"), ("peak_fp32", "FP32")):
+    for name, label, dash in (("peak_tf32", "TF32", "--"), ("peak_fp32", "FP32", "-")):
         peak = whole.get(name)
         if peak is None:
             continue
         top = max(top, peak)
         start = max(peak / memory, SPAN[0]) if memory else SPAN[0]
-        axes.plot([start, SPAN[1]], [peak, peak], color=DARK, lw=0.9)
-        axes.text(
-            SPAN[1], peak * 0.86, f"{label} {peak / 1e12:.0f} TFLOP/s", ha="right", va="top", fontsize=6.5
+        axes.plot(
+            [start, SPAN[1]], [peak, peak], dash, color=DARK, label=f"{label} {peak / 1e12:.0f} TFLOP/s"
         )
     if memory is not None:
         end = min(top / memory, SPAN[1])
-        axes.plot([SPAN[0], end], [SPAN[0] * memory, end * memory], color=DARK, lw=0.9)
-        axes.text(SPAN[0] * 1.4, SPAN[0] * memory * 25, f"DRAM {memory / 1e12:.1f} TB/s", fontsize=6.5)
+        edge = [SPAN[0] * memory, end * memory]
+        axes.plot([SPAN[0], end], edge, ":", color=DARK, label=f"DRAM {memory / 1e12:.1f} TB/s")
     classes: dict[str, dict[str, float | None]] = {}
     for row in rows:
         if row["scope"] == "class":
@@ -92,6 +91,8 @@ def _panel(axes: Axes, rows: Rows, style: dict[str, tuple[str, str]]) -> None:
             axes.plot(intensity, rate, marker, color=colour, mec=DARK, mew=0.4, ms=5)
     if not any(p.get("flop_rate") for p in classes.values()):
         axes.text(0.5, 0.4, "operations or traffic\nnot collected", transform=axes.transAxes, ha="center")
+    if any(whole.get(name) for name in ("peak_tf32", "peak_fp32", "peak_dram")):
+        axes.legend(loc="lower right", fontsize=6.5, handlelength=2, borderaxespad=0.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*SPAN)

@@ -1,0 +1,230 @@
+"""The study on one page: results/report.html, which needs no other file to be read."""
+
+import base64
+import html
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gpuatlas import __version__
+from gpuatlas.compare.rows import digest, read_rows
+from gpuatlas.compare.run import TABLES
+from gpuatlas.compare.study import Cell, Study, load_study
+from gpuatlas.compare.verdicts import STATUSES, WORDS
+from gpuatlas.errors import InputRefused
+from gpuatlas.figures import FIGURES
+from gpuatlas.files import write_text
+
+
+def write_report(results: Path, captions: Path) -> Path:
+    """Write ``results/report.html``.
+
+    Parameters
+    ----------
+    results
+        The results folder, with compare/, claims/ and figures/.
+    captions
+        Folder with a caption ``{figure}.rst`` for each figure.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ConfigError, InputRefused
+        If the study, a table, a figure or a caption is missing or damaged.
+    OSError
+        If the page cannot be written.
+    """
+    study = load_study(results)
+    rows = read_rows(results / "claims" / "verdicts.parquet")
+    checks = read_rows(results / "claims" / "checks.parquet")
+    counts = Counter(row["status"] for row in rows)
+    environment = Environment(
+        loader=PackageLoader("gpuatlas.publish", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html.j2").render(
+        title="Training performance of a 3D medical diffusion model across GPU generations",
+        workload=_workload(study),
+        study=study,
+        captured=len(study.captured()),
+        statuses=STATUSES,
+        words=WORDS,
+        counts={status: counts.get(status, 0) for status in STATUSES},
+        claims_count=len({row["claim"] for row in rows}),
+        verdicts=_verdicts(rows, checks),
+        windows=[cell.name for cell in study.captured() if cell.window],
+        figures=[_figure(results, captions, name) for name in FIGURES],
+        trained=[run for cell in study.captured() if (run := _training(results, cell))],
+        cells=[_provenance(cell) for cell in study.captured()],
+        absent=[cell for cell in study.cells if cell.absent],
+        tables=[(name, digest(results / "compare" / f"{name}.parquet")) for name in TABLES],
+        version=__version__,
+    )
+    path = results / "report.html"
+    write_text(path, page)
+    return path
+
+
+def _workload(study: Study) -> str:
+    network, size = study.workload.get("network", "Med-DDPM"), study.workload.get("size")
+    return f"{network}, {size}³" if size else str(network)
+
+
+def _number(value: float | None, unit: str | None) -> str:
+    return "–" if value is None else f"{value:.3g} {unit or ''}".strip()
+
+
+def _expected(check: dict[str, Any]) -> str:
+    """Return what a check expects, as a short formula."""
+    unit, slack = check["unit"], check["tolerance"]
+    goal = _number(check["expected"], unit)
+    return {
+        "at_least": f"≥ {goal}",
+        "at_most": f"≤ {goal}",
+        "value": f"{goal} ± {slack:.3g}",
+        "near": f"reference ± {slack:.3g} {unit}",
+        "ratio": f"{goal}, ×÷ {1 + slack:.3g}",
+        "rises": f"> {1 + slack:.3g} ×",
+        "falls": f"< {1 - slack:.3g} ×",
+    }[check["rule"]]
+
+
+def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the table's rows; the first of a claim carries its text and spans the others."""
+    principal = {check["claim"]: check for check in reversed(checks) if check["check"] == 0}
+    spans = Counter(row["claim"] for row in rows)
+    made, seen = [], set()
+    for row in rows:
+        claim = row["claim"]
+        made.append(
+            {
+                "claim": claim,
+                "text": principal[claim]["text"],
+                "rows": 0 if claim in seen else spans[claim],
+                "cell": f"{row['architecture']}/{row['target']}",
+                "kind": row["kind"],
+                "status": row["status"],
+                "measured": _number(row["measured"], row["unit"]),
+                "expected": _expected(principal[claim]),
+                "coverage": "–" if row["coverage"] is None else f"{row['coverage']:.1%}",
+                "explanation": row["explanation"],
+                "evidence": row["evidence"],
+            }
+        )
+        seen.add(claim)
+    return made
+
+
+def _figure(results: Path, captions: Path, name: str) -> dict[str, str]:
+    drawing, caption = results / "figures" / f"{name}.svg", captions / f"{name}.rst"
+    for path in (drawing, caption):
+        if not path.is_file():
+            raise InputRefused(f"{path}: is missing; draw the figures first, or give --captions their folder")
+    return {
+        "name": name,
+        "svg": inline_svg(drawing.read_text(encoding="utf-8"), name),
+        "caption": caption_html(caption.read_text(encoding="utf-8")),
+    }
+
+
+def inline_svg(text: str, name: str) -> str:
+    """Return an SVG file as an element to put into a page, its identifiers made unique with `name`."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'((?:xlink:)?href)="#', rf'\1="#{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    return re.sub(
+        r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", text)
+    )
+
+
+def caption_html(text: str) -> str:
+    """Return a caption as HTML; of reStructuredText it may hold ``**bold**``, ``*emphasis*`` and code."""
+    safe = html.escape(" ".join(text.split()), quote=False)
+    safe = re.sub(r"``(.+?)``", r"<code>\1</code>", safe)
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
+    return re.sub(r"\*(.+?)\*", r"<em>\1</em>", safe)
+
+
+def _provenance(cell: Cell) -> dict[str, Any]:
+    device, versions = cell.manifest.get("device", {}), cell.manifest.get("versions", {})
+    return {
+        "name": cell.name,
+        "what": f"{cell.origin}; {cell.describe()}",
+        "notes": cell.manifest.get("notes", []),
+        "device": f"{device.get('name', 'unknown')}, cc {device.get('compute_capability', '?')}, "
+        f"{device.get('sm_count', '?')} SMs",
+        "versions": ", ".join(f"{name} {value}" for name, value in versions.items() if value),
+        "launches": cell.manifest.get("launches", "–"),
+        "time": f"{cell.manifest['gpu_time_ns'] / 1e6:.6f} ms" if cell.manifest.get("gpu_time_ns") else "–",
+        "effect": cell.in_effect,
+        "files": sorted((cell.manifest.get("files") or {}).items()),
+    }
+
+
+def _training(results: Path, cell: Cell) -> dict[str, Any] | None:
+    """Return what a cell's training left: loss, picture, and a caption from the file's own words."""
+    folder = results / "cells" / cell.architecture / cell.target / "train"
+    record, picture = folder / "loss.json", folder / "sample.png"
+    if not record.is_file() and not picture.is_file():
+        return None
+    told: dict[str, Any] = {}
+    if record.is_file():
+        try:
+            told = json.loads(record.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputRefused(f"{record}: is not valid JSON; train the cell again") from error
+    losses = [float(value) for value in told.get("loss", [])]
+    parts = [
+        f"{told['network']}, {told['size']}³" if "network" in told else "",
+        f"{told['iterations']} iterations" if told.get("iterations") else "",
+        f"{told['epochs']} epochs" if told.get("epochs") else "",
+        f"{told['volumes']} volumes" if told.get("volumes") else "",
+        f"seed {told['seed']}" if "seed" in told else "",
+    ]
+    weights = told.get("sample_weights")
+    return {
+        "cell": cell.name,
+        "caption": told.get("caption") or ", ".join(part for part in parts if part),
+        "curve": _curve(losses) if len(losses) > 1 else "",
+        "first": f"{losses[0]:.4g}" if losses else "–",
+        "last": f"{losses[-1]:.4g}" if losses else "–",
+        "picture": _embedded(picture) if picture.is_file() else "",
+        "sample": f"Sampled volume, mid-planes ({weights})." if weights else "Sampled volume, mid-planes.",
+    }
+
+
+def _embedded(picture: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+
+
+def _curve(losses: list[float]) -> str:
+    """Return the loss as a small drawing with its range written on it."""
+    low, high = min(losses), max(losses)
+    span = high - low or 1.0
+    last = len(losses) - 1
+    points = " ".join(
+        f"{40 + 350 * step / last:.1f},{130 - 115 * (loss - low) / span:.1f}"
+        for step, loss in enumerate(losses)
+    )
+    return (
+        '<svg viewBox="0 0 400 160" role="img" aria-label="Training loss by step" font-size="11">'
+        '<path d="M40 10V130H392" fill="none" stroke="#222" stroke-width="1"/>'
+        f'<polyline points="{points}" fill="none" stroke="#0072B2" stroke-width="1.5"/>'
+        f'<text x="36" y="18" text-anchor="end">{high:.3g}</text>'
+        f'<text x="36" y="130" text-anchor="end">{low:.3g}</text>'
+        f'<text x="40" y="146">1</text><text x="392" y="146" text-anchor="end">{len(losses)}</text>'
+        '<text x="216" y="156" text-anchor="middle">step</text></svg>'
+    )
