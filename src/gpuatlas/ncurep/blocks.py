@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuatlas.ncurep.messages import BlockHeader, FileHeader
 from gpuatlas.ncurep.source import MAGIC, Reader
-from gpuatlas.ncurep.wire import WireError, fields, parse
+from gpuatlas.ncurep.wire import WireError, parse
 
 VERSION = 7
 MAX_HEADER = 128 << 20
@@ -16,7 +16,7 @@ MAX_ENTRY = 128 << 20
 
 @dataclass
 class Block:
-    """One block; its payload stands at the reader until `entries` or `skip` has passed it."""
+    """One block; its payload stands at the reader until `result_entries` or `skip` has passed it."""
 
     reader: Reader
     offset: int
@@ -39,8 +39,8 @@ class Block:
         """Pass over the payload."""
         self.reader.skip(self.header.payload, "a block's payload")
 
-    def entries(self) -> Iterator[tuple[bool, bytes]]:
-        """Iterate over the payload: (is a result, its bytes). Sources are passed over and empty."""
+    def result_entries(self) -> Iterator[bytes]:
+        """Iterate over the results of the payload; sources stand first and are passed over."""
         left = int(self.header.payload)
         for number in range(self.sources + self.results):
             size = int.from_bytes(self._take(4, left, "the length of an entry"), "little")
@@ -49,11 +49,10 @@ class Block:
                 if size > left:
                     self.reader.refuse("a source is longer than its block")
                 self.reader.skip(size, "a source")
-                yield False, b""
             else:
                 if size > MAX_ENTRY:
                     self.reader.refuse(f"a result of {size} bytes is announced, above {MAX_ENTRY >> 20} MiB")
-                yield True, self._take(size, left, "a result")
+                yield self._take(size, left, "a result")
             left -= size
         if left:
             self.reader.refuse(f"{left} bytes of a block belong to no entry")
@@ -86,9 +85,6 @@ def walk(reader: Reader) -> Iterator[Block]:
         size = _length(reader, "a block header")
         raw = reader.read(size, "a block header")
         try:
-            numbers = [field.number for field in fields(raw)]
-            if sorted(set(numbers)) != numbers:
-                raise WireError("its fields are out of order")
             block, extended = parse(BlockHeader, raw)
         except WireError as error:
             reader.refuse(f"a block header is no message: {error}", offset)

@@ -80,8 +80,8 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
         (16, "device", "optional", "uint32"),
         (17, "sections", "repeated", "bytes"),
         (18, "field_18", "repeated", "bytes"),
-        (19, "rules", "repeated", "Rule"),
-        (21, "nvtx", "optional", "Nvtx"),
+        (19, "rules", "repeated", "bytes"),
+        (21, "nvtx", "optional", "bytes"),
         (22, "context", "optional", "uint64"),
         (23, "stream", "optional", "uint64"),
         (25, "field_25", "optional", "bytes"),
@@ -140,6 +140,9 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
 EXTENSIBLE = {"Session", "RuleItem", "RuleMessage", "Nvtx", "NvtxState", "NvtxRange"}
 """Messages in which unknown fields of any number are accepted; elsewhere only numbers above the known ones."""
 
+LATEST = 2**33
+"""Times in seconds since 1970 beyond this (the year 2242) are damage."""
+
 
 def _build() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
@@ -168,4 +171,6 @@ BlockHeader = _CLASSES["BlockHeader"]
 StringTable = _CLASSES["StringTable"]
 Session = _CLASSES["Session"]
 Result = _CLASSES["Result"]
+Rule = _CLASSES["Rule"]
+Nvtx = _CLASSES["Nvtx"]
 InstanceList = _CLASSES["InstanceList"]

@@ -1,9 +1,10 @@
 """Metric values of many launches at once, read off the wire with numpy.
 
-A metric entry is ``08 <name id> [12 <size> <value>] [1a <size> <instance>]* [20 <flag>]``, and a value is one
-field: text (1), float (2), double (3), uint32 (4) or uint64 (5). Python's protobuf gives each entry's bytes; what
-is inside is decoded for a whole chunk of launches by array operations, each of which looks at one place of every
-entry. Reading value by value would take ten times as long.
+A metric entry is ``6a <size>``, then ``08 <name id> [12 <size> <value>] [1a <size> <instance>]* [20 <flag>]``; a
+value is one field: text (1), float (2), double (3), uint32 (4) or uint64 (5). The entries of a launch stand one after
+the other, so where one begins depends on all before it; but the launches of a chunk are independent, and one array
+operation takes a step in each of them. What is inside the entries is then decoded for all of them together.
+Going value by value would take ten times as long.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from gpuatlas.ncurep.wire import WireError, parse
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
 
+METRIC_TAG = 0x6A
+_NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
+_TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
 _PAD = bytes(32)
 _Ints = npt.NDArray[np.int64]
 
@@ -28,7 +32,7 @@ class Values:
 
     kind: npt.NDArray[np.uint8]
     number: npt.NDArray[np.float64]
-    """The value as a double; for NONE and TEXT 0."""
+    """The value as a double; 0 for NONE and TEXT."""
     integer: npt.NDArray[np.uint64]
     """The exact integer for UINT32 and UINT64; else 0."""
     text: dict[int, bytes]
@@ -37,17 +41,21 @@ class Values:
 
 @dataclass
 class Metrics:
-    """The metrics of a chunk of launches, in the report's order."""
+    """The metrics of a chunk of launches: the first launch's, then the second's, each in the report's order."""
 
     launch: _Ints
     """Row -> launch within the chunk."""
+    counts: _Ints
+    """Launch -> number of its metrics."""
     name: _Ints
     """Row -> name id."""
     values: Values
+    buffer: "Buffer"
     with_instances: _Ints
     """Rows that carry instances."""
-    instances: list[bytes]
-    """The encoded instances of those rows."""
+    instances_start: _Ints
+    instances_end: _Ints
+    """Where in the buffer the encoded instances of those rows are."""
 
 
 @dataclass
@@ -61,14 +69,14 @@ class Instances:
     value: Values
 
 
-class _Buffer:
-    """Entries joined in one buffer, padded so that looking a little past an entry is harmless."""
+class Buffer:
+    """Messages joined in one buffer, padded so that looking a little past its end is harmless."""
 
-    def __init__(self, entries: Sequence[bytes]) -> None:
-        sizes = np.fromiter(map(len, entries), np.int64, len(entries))
+    def __init__(self, messages: Sequence[bytes]) -> None:
+        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
         self.end = np.cumsum(sizes)
         self.start = self.end - sizes
-        self.raw = b"".join((*entries, _PAD))
+        self.raw = b"".join((*messages, _PAD))
         self.byte = np.frombuffer(self.raw, np.uint8)
         # Every offset as the start of an 8-byte number: one gather reads unaligned values.
         count = len(self.raw) - 7
@@ -78,14 +86,16 @@ class _Buffer:
     def varint(self, at: _Ints) -> tuple[npt.NDArray[np.uint64], _Ints]:
         """Return the integers at `at` and the positions behind them."""
         first = self.byte[at]
-        value = (first & 0x7F).astype(np.uint64)
         after = at + 1
-        more = np.flatnonzero(first & 0x80)
+        more = np.flatnonzero(first >= 0x80)
+        if not more.size:
+            return first.astype(np.uint64), after
+        value = (first & 0x7F).astype(np.uint64)
         shift = 7
         while more.size:
             if shift > 63:
-                raise WireError("a metric holds an integer that is too long")
-            # The pad ends in zeros, so that a cut integer ends there and its entry's end is checked later.
+                raise WireError("it holds an integer that is too long")
+            # The pad ends in zeros: a cut integer ends there, and its message's end is checked by the caller.
             byte = self.byte[np.minimum(after[more], len(self.byte) - 1)]
             value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
             after[more] += 1
@@ -93,44 +103,84 @@ class _Buffer:
             shift += 7
         return value, after
 
+    def sized(self, at: _Ints) -> tuple[_Ints, _Ints]:
+        """Return where the length-delimited contents announced at `at` begin and end."""
+        size, begin = self.varint(at)
+        # A size beyond the buffer would wrap as a signed number; any such size is beyond its message too.
+        return begin, begin + np.minimum(size, np.uint64(len(self.raw))).astype(np.int64)
 
-def decode_metrics(entries: Sequence[bytes], counts: Sequence[int]) -> Metrics:
-    """Decode the metric entries of a chunk of launches.
+
+def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Find the metric entries of the launches in a buffer.
 
     Parameters
     ----------
-    entries
-        The entries of all the launches, one after the other.
-    counts
-        How many entries each launch has; their sum is ``len(entries)``.
+    buffer
+        The launches' messages.
+    first
+        Where each launch's first metric entry stands.
+
+    Returns
+    -------
+    launch, start, end
+        Of each entry: its launch, and where its content begins and ends; sorted by launch.
+    last
+        Where each launch's last entry ends.
+
+    Raises
+    ------
+    WireError
+        If an entry reaches beyond its launch.
+    """
+    last = np.empty_like(first)
+    active, position, limit = np.arange(len(first)), first, buffer.end
+    launches, starts, ends = [], [], []
+    while active.size:
+        start, end = buffer.sized(position + 1)
+        if (end > limit).any():
+            raise WireError("a metric is longer than its launch")
+        launches.append(active)
+        starts.append(start)
+        ends.append(end)
+        more = (buffer.byte[end] == METRIC_TAG) & (end < limit)
+        if more.all():
+            position = end
+        else:
+            last[active[~more]] = end[~more]
+            active, position, limit = active[more], end[more], limit[more]
+    # A stable sort of small integers is a radix sort, and linear.
+    launch = np.concatenate(launches)
+    order = np.argsort(launch.astype(np.uint16 if len(first) < 1 << 16 else np.int64), kind="stable")
+    return launch[order], np.concatenate(starts)[order], np.concatenate(ends)[order], last
+
+
+def decode_metrics(buffer: Buffer, launch: _Ints, start: _Ints, end: _Ints) -> Metrics:
+    """Decode the metric entries that `metric_spans` found.
 
     Raises
     ------
     WireError
         If an entry is not exactly of the shape above.
     """
-    buffer = _Buffer(entries)
-    byte, end = buffer.byte, buffer.end
-    if not (byte[buffer.start] == 0x08).all():
+    byte = buffer.byte
+    if not (byte[start] == _NAME_TAG).all():
         raise WireError("a metric has no name id")
-    name, at = buffer.varint(buffer.start + 1)
-    stored = np.flatnonzero((byte[at] == 0x12) & (at < end))
-    values, after = _values(buffer, stored, at[stored] + 1, end, len(entries))
+    name, at = buffer.varint(start + 1)
+    if (name >= np.uint64(1 << 31)).any():
+        raise WireError("a metric has a name id out of range")
+    stored = np.flatnonzero((byte[at] == _VALUE_TAG) & (at < end))
+    values, after = _values(buffer, stored, at[stored] + 1, end, len(start))
     at[stored] = after
     # What is left: nothing, the flag, instances, or instances and the flag.
     left = end - at
     if (left < 0).any():
         raise WireError("a metric is cut")
-    flagged = (left >= 2) & (byte[end - 2] == 0x20) & (byte[end - 1] <= 1)
-    plain = (left == 0) | (flagged & (left == 2))
-    rest = np.flatnonzero(~plain)
-    if not (byte[at[rest]] == 0x1A).all():
+    flagged = (left == 2) & (byte[at] == _FLAG_TAG) & (byte[at + 1] <= 1)
+    rest = np.flatnonzero((left != 0) & ~flagged)
+    if not (byte[at[rest]] == _INSTANCE_TAG).all():
         raise WireError("a metric holds an unknown field")
-    instances = [
-        buffer.raw[begin:stop] for begin, stop in zip(at[rest].tolist(), end[rest].tolist(), strict=True)
-    ]
-    launch = np.repeat(np.arange(len(counts)), np.asarray(counts))
-    return Metrics(launch, name.astype(np.int64), values, rest, instances)
+    counts = np.bincount(launch, minlength=len(buffer.end))
+    return Metrics(launch, counts, name.astype(np.int64), values, buffer, rest, at[rest], end[rest])
 
 
 def decode_instances(metrics: Metrics) -> Instances:
@@ -143,19 +193,20 @@ def decode_instances(metrics: Metrics) -> Instances:
     """
     entries: list[bytes] = []
     counts = []
-    for raw in metrics.instances:
-        found = list(parse(InstanceList, raw)[0].instances)
+    raw = metrics.buffer.raw
+    for start, end in zip(metrics.instances_start.tolist(), metrics.instances_end.tolist(), strict=True):
+        found = list(parse(InstanceList, raw[start:end])[0].instances)
         entries.extend(found)
         counts.append(len(found))
     sizes = np.asarray(counts, np.int64)
     owner = np.repeat(metrics.with_instances, sizes)
     index = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    buffer = _Buffer(entries)
+    buffer = Buffer(entries)
     at = buffer.start.copy()
-    correlated = np.flatnonzero(buffer.byte[at] == 0x0A)
+    correlated = np.flatnonzero((buffer.byte[at] == _TEXT_TAG) & (at < buffer.end))
     correlation, after = _values(buffer, correlated, at[correlated] + 1, buffer.end, len(entries))
     at[correlated] = after
-    stored = np.flatnonzero((buffer.byte[at] == 0x12) & (at < buffer.end))
+    stored = np.flatnonzero((buffer.byte[at] == _VALUE_TAG) & (at < buffer.end))
     value, after = _values(buffer, stored, at[stored] + 1, buffer.end, len(entries))
     at[stored] = after
     if (at != buffer.end).any():
@@ -163,42 +214,37 @@ def decode_instances(metrics: Metrics) -> Instances:
     return Instances(owner, index, correlation, value)
 
 
-def _values(buffer: _Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> tuple[Values, _Ints]:
-    """Decode the values at `at`, whose entries are `rows`; return them as columns of `count` rows, and their ends."""
-    size, begin = buffer.varint(at)
-    # A size beyond the buffer would wrap as a signed number; any such size is beyond its entry too.
-    stop = begin + np.minimum(size, np.uint64(len(buffer.raw))).astype(np.int64)
+def _values(buffer: Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> tuple[Values, _Ints]:
+    """Decode the values at `at`, whose entries are `rows` of `count`; return columns and the values' ends."""
+    begin, stop = buffer.sized(at)
     if (stop > ends[rows]).any():
         raise WireError("a value is longer than its metric")
     tag = np.where(stop > begin, buffer.byte[begin], 0)
-    values = Values(np.zeros(count, np.uint8), np.zeros(count, np.float64), np.zeros(count, np.uint64), {})
     begin = begin + 1
-    known = stop == begin - 1  # an empty value: nothing is stored
+    values = Values(np.zeros(count, np.uint8), np.zeros(count), np.zeros(count, np.uint64), {})
+    known = stop < begin  # an empty value: nothing is stored
 
-    chosen = np.flatnonzero(tag == 0x19)
-    known[chosen] = stop[chosen] == begin[chosen] + 8
-    values.kind[rows[chosen]] = DOUBLE
-    values.number[rows[chosen]] = buffer.double[np.minimum(begin[chosen], len(buffer.double) - 1)]
-
-    chosen = np.flatnonzero(tag == 0x15)
-    known[chosen] = stop[chosen] == begin[chosen] + 4
-    values.kind[rows[chosen]] = FLOAT
-    values.number[rows[chosen]] = buffer.single[np.minimum(begin[chosen], len(buffer.single) - 1)]
-
-    for wanted, kind in ((0x20, UINT32), (0x28, UINT64)):
+    for wanted, kind, view, size in (
+        (_DOUBLE_TAG, DOUBLE, buffer.double, 8),
+        (_FLOAT_TAG, FLOAT, buffer.single, 4),
+    ):
+        chosen = np.flatnonzero(tag == wanted)
+        known[chosen] = stop[chosen] == begin[chosen] + size
+        values.kind[rows[chosen]] = kind
+        values.number[rows[chosen]] = view[begin[chosen]]
+    for wanted, kind in ((_UINT32_TAG, UINT32), (_UINT64_TAG, UINT64)):
         chosen = np.flatnonzero(tag == wanted)
         integer, after = buffer.varint(begin[chosen])
         known[chosen] = after == stop[chosen]
         values.kind[rows[chosen]] = kind
         values.integer[rows[chosen]] = integer
         values.number[rows[chosen]] = integer.astype(np.float64)
-
-    chosen = np.flatnonzero(tag == 0x0A)
-    size, after = buffer.varint(begin[chosen])
-    known[chosen] = after.astype(np.uint64) + size == stop[chosen].astype(np.uint64)
+    chosen = np.flatnonzero(tag == _TEXT_TAG)
+    start, end = buffer.sized(begin[chosen])
+    known[chosen] = end == stop[chosen]
     values.kind[rows[chosen]] = TEXT
     if not known.all():
         raise WireError("a metric's value is malformed")
-    for row, start, end in zip(rows[chosen].tolist(), after.tolist(), stop[chosen].tolist(), strict=True):
-        values.text[row] = buffer.raw[start:end]
+    for row, first, last in zip(rows[chosen].tolist(), start.tolist(), end.tolist(), strict=True):
+        values.text[row] = buffer.raw[first:last]
     return values, stop

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuatlas.ncurep.blocks import walk
-from gpuatlas.ncurep.messages import Result, Session, StringTable
+from gpuatlas.ncurep.messages import LATEST, Session, StringTable
 from gpuatlas.ncurep.source import Damaged, Reader, Source, identify
-from gpuatlas.ncurep.wire import WireError, parse
+from gpuatlas.ncurep.wire import WireError, decode_text, parse
 
 
 @dataclass
@@ -59,18 +59,8 @@ class Outline:
     """Why the walk ended early; only if asked to bear it."""
 
 
-LATEST = 2**33
-"""Times in seconds beyond this (the year 2242) are damage."""
 LAUNCHES_ENTRY = "gpuatlas launches"
 """Session entry by which a slim report tells its number of launches, so that a cut between two blocks shows."""
-
-
-def decode_text(raw: bytes, what: str) -> str:
-    """Decode UTF-8 strictly."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise WireError(f"{what} is not UTF-8") from error
 
 
 def outline(path: Path, *, partial: bool = False) -> Outline:
@@ -149,73 +139,50 @@ def _value(value: Any) -> int | float | str:
 
 
 @dataclass
-class Launch:
-    """One result of a report, parsed."""
+class RawLaunch:
+    """One result of a report, not yet decoded."""
 
-    message: Any
-    """The `Result` message; its metrics and sections are bytes."""
-    extended: bool
-    """Whether it holds fields that this version does not know."""
+    data: bytes
     offset: int
     """Where it begins in the unpacked report."""
-    size: int
-    """Its bytes."""
 
 
 @dataclass
 class Loss:
-    """What `launches(partial=True)` had to leave out."""
+    """What had to be left out of a damaged report."""
 
     launches: int = 0
+    """At least this many: where the report is cut, nobody knows what followed."""
     reasons: list[str] = field(default_factory=list)
 
 
-def launches(report: Outline, loss: Loss | None = None) -> Iterator[Launch]:
-    """Iterate over the launches of a report, in its order, one block in memory at a time.
+def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
+    """Iterate over the launches of a report, in its order, one at a time.
 
     Parameters
     ----------
     report
         Its outline.
     loss
-        Given for a damaged report: launches that are not whole are left out and counted here.
+        Given for a damaged report: what is lost where the report's framing ends is counted here.
 
     Raises
     ------
     Damaged
-        At the first launch that is not whole, without `loss`.
+        Where the framing is broken, without `loss`.
     """
     with Reader(report.source) as reader:
         seen = 0
         try:
             for block in walk(reader):
-                for is_result, data in block.entries():
-                    if not is_result:
-                        continue
+                for data in block.result_entries():
                     seen += 1
-                    try:
-                        launch = _launch(data, reader.offset - len(data))
-                    except WireError as error:
-                        if loss is None:
-                            reader.refuse(f"launch {seen - 1} is damaged: {error}", reader.offset - len(data))
-                        loss.launches += 1
-                        loss.reasons.append(f"launch {seen - 1}: {error}")
-                    else:
-                        yield launch
+                    yield RawLaunch(data, reader.offset - len(data))
         except Damaged as error:
             if loss is None:
                 raise
             loss.reasons.append(str(error))
-            loss.launches += max(report.launches - seen, 0) or 1
+            loss.launches += max(report.launches - seen, 1)
             return
         if seen != report.launches:
             reader.refuse(f"the file changed while it was read: {report.launches} launches, then {seen}")
-
-
-def _launch(data: bytes, offset: int) -> Launch:
-    message, extended = parse(Result, data)
-    if not message.function:
-        raise WireError("it has no name")
-    if not message.metrics:
-        raise WireError("it has no metrics")
-    return Launch(message, extended, offset, len(data))

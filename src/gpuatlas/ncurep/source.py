@@ -20,6 +20,7 @@ _PACKED = {
     b"\xfd7zXZ\0": "xz",
     b"\x1f\x8b": "gzip",
 }
+_WINDOW = 64
 _XZ_MEMORY = 256 << 20
 
 
@@ -129,6 +130,7 @@ class Reader:
         self.offset = 0
         if source.packing == "none":
             self._descriptor = os.open(source.path, os.O_RDONLY)
+            self._window, self._window_offset = b"", 0
         else:
             self._stream = _open_packed(source)
             self._ahead = b""
@@ -164,18 +166,7 @@ class Reader:
     def read(self, size: int, what: str) -> bytes:
         """Return exactly `size` bytes, or refuse the file because `what` is cut."""
         if self.source.packing == "none":
-            left = self.source.size - self.offset
-            if size <= left:
-                data = os.pread(self._descriptor, size, self.offset)
-                while len(data) < size:  # a signal, or more than one read call can return
-                    more = os.pread(self._descriptor, size - len(data), self.offset + len(data))
-                    if not more:
-                        break
-                    data += more
-                if len(data) == size:
-                    self.offset += size
-                    return data
-            self.refuse(f"{what} is cut: {size} bytes are announced and {max(left, 0)} are there")
+            return self._read_plain(size, what)
         pieces, missing, begin = [], size, self.offset
         while missing:
             piece = self._unpack(missing)
@@ -188,13 +179,33 @@ class Reader:
             self.offset += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def _read_plain(self, size: int, what: str) -> bytes:
+        """Read from the file itself; small reads are served from a window, so that a block costs two calls."""
+        begin = self.offset - self._window_offset
+        if 0 <= begin <= len(self._window) - size:
+            self.offset += size
+            return self._window[begin : begin + size]
+        left = self.source.size - self.offset
+        if size > left:
+            self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
+        data = os.pread(self._descriptor, max(size, _WINDOW), self.offset)
+        while len(data) < size:  # one call returns at most 2 GiB, and less when a signal comes
+            more = os.pread(self._descriptor, size - len(data), self.offset + len(data))
+            if not more:
+                self.refuse(f"{what} is cut: the file became shorter while it was read")
+            data += more
+        if size < _WINDOW:
+            self._window, self._window_offset = data, self.offset
+            data = data[:size]
+        self.offset += size
+        return data
+
     def skip(self, size: int, what: str) -> None:
         """Pass over `size` bytes."""
         if self.source.packing == "none":
-            if size > self.source.size - self.offset:
-                self.refuse(
-                    f"{what} is cut: {size} bytes are announced and {self.source.size - self.offset} are there"
-                )
+            left = self.source.size - self.offset
+            if size > left:
+                self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
             self.offset += size
             return
         while size:

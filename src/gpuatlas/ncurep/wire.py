@@ -86,6 +86,14 @@ def fields(data: bytes) -> Iterator[Field]:
         yield Field(number, wire, start, content, at)
 
 
+def decode_text(raw: bytes, what: str) -> str:
+    """Decode UTF-8 strictly."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(f"{what} is not UTF-8") from error
+
+
 def parse(kind: Any, data: bytes) -> tuple[Any, bool]:
     """Parse a message strictly.
 

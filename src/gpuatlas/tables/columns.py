@@ -1,17 +1,17 @@
 """Arrow tables from a chunk of decoded launches."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from gpuatlas.names import launch_key
-from gpuatlas.ncurep.launch import LaunchInfo, RuleResult
+from gpuatlas.ncurep.launch import LaunchInfo
 from gpuatlas.ncurep.metrics import NONE, TEXT, UINT32, UINT64, Instances, Metrics, Values
-from gpuatlas.ncurep.wire import WireError
+from gpuatlas.ncurep.wire import WireError, decode_text
 from gpuatlas.tables import schema
+from gpuatlas.tables.arrays import optional, primitives, sparse_strings, string_lists, strings
 from gpuatlas.tables.kinds import EXACT, number_in, text_mask
 from gpuatlas.tables.units import unit
 
@@ -29,12 +29,12 @@ class MetricColumns:
     def __init__(self, names: Sequence[str]) -> None:
         order = sorted(set(names))
         rank = {name: place for place, name in enumerate(order)}
-        self.names = pa.array(order, pa.string())
+        self.names = strings(order)
         self._rank = np.fromiter((rank[name] for name in names), np.int64, len(names))
         self._is_text = text_mask(order)
         units = [unit(name) for name in order]
         known = sorted({text for text in units if text is not None})
-        self._units = pa.array(known, pa.string())
+        self._units = strings(known)
         place = {text: number for number, text in enumerate(known)}
         self._unit = np.fromiter((-1 if u is None else place[u] for u in units), np.int32, len(units))
         self._durations = [rank[name] for name in DURATIONS if name in rank]
@@ -52,7 +52,7 @@ class MetricColumns:
             raise WireError(f"a metric has the name id {metrics.name.max()} of {len(self._rank)}")
         return self._rank[metrics.name]
 
-    def rows(self, ranks: _Ints, counts: Sequence[int]) -> _Ints:
+    def rows(self, ranks: _Ints, counts: _Ints) -> _Ints:
         """Return the rows to keep, sorted by launch and name; the last of a launch's equal names counts.
 
         Launches of one report mostly have the same metrics in the same order, so the order of a launch is computed
@@ -60,7 +60,7 @@ class MetricColumns:
         """
         parts = []
         begin = 0
-        for count in counts:
+        for count in counts.tolist():
             sequence = ranks[begin : begin + count]
             digest = sequence.tobytes()
             order = self._orders.get(digest)
@@ -81,11 +81,11 @@ class MetricColumns:
         number = metrics.values.number[rows]
         valid = (kind != NONE) & (kind != TEXT) & ~text_name
         texts: dict[int, str] = {}
-        exact = np.flatnonzero(valid & ((kind == UINT64) | (kind == UINT32)) & (number > EXACT))
-        for row in exact.tolist():
+        large = np.flatnonzero(number > EXACT)
+        for row in large[valid[large] & (metrics.values.integer[rows[large]] > 0)].tolist():
             texts[row] = str(metrics.values.integer[rows[row]])
         for row in np.flatnonzero(kind == TEXT).tolist():
-            text = _utf8(metrics.values.text[int(rows[row])])
+            text = decode_text(metrics.values.text[int(rows[row])], "a metric's text")
             found = None if text_name[row] else number_in(text)
             if found is None:
                 texts[row] = text
@@ -94,11 +94,11 @@ class MetricColumns:
         units = self._unit[codes]
         return pa.Table.from_arrays(
             [
-                pa.array((metrics.launch[rows] + first_launch).astype(np.int32)),
-                pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), self.names),
-                _nullable(number, valid),
-                _sparse_texts(texts, len(rows)),
-                pa.DictionaryArray.from_arrays(pa.array(units, mask=units < 0), self._units),
+                primitives(pa.int32(), metrics.launch[rows] + first_launch),
+                pa.DictionaryArray.from_arrays(primitives(pa.int32(), codes), self.names),
+                primitives(pa.float64(), number, valid),
+                sparse_strings(texts, len(rows)),
+                pa.DictionaryArray.from_arrays(primitives(pa.int32(), units, units >= 0), self._units),
             ],
             schema=schema.METRICS,
         )
@@ -124,19 +124,19 @@ class MetricColumns:
         correlation = instances.correlation
         identified = (correlation.kind == UINT64) | (correlation.kind == UINT32)
         texts = {
-            row: _utf8(correlation.text[old])
-            for row, old in enumerate(chosen.tolist())
+            row: decode_text(correlation.text[old], "an instance's correlation id")
+            for row, old in enumerate(chosen.tolist() if correlation.text else ())
             if old in correlation.text
         }
         value, valid = _numbers(instances.value)
         return pa.Table.from_arrays(
             [
-                pa.array((metrics.launch[owner] + first_launch).astype(np.int32)),
-                pa.DictionaryArray.from_arrays(pa.array(ranks[owner].astype(np.int32)), self.names),
-                pa.array(instances.index[chosen].astype(np.int32)),
-                pa.array(correlation.integer[chosen], mask=~identified[chosen]),
-                _sparse_texts(texts, len(chosen)),
-                _nullable(value[chosen], valid[chosen]),
+                primitives(pa.int32(), metrics.launch[owner] + first_launch),
+                pa.DictionaryArray.from_arrays(primitives(pa.int32(), ranks[owner]), self.names),
+                primitives(pa.int32(), instances.index[chosen]),
+                primitives(pa.uint64(), correlation.integer[chosen], identified[chosen]),
+                sparse_strings(texts, len(chosen)),
+                primitives(pa.float64(), value[chosen], valid[chosen]),
             ],
             schema=schema.INSTANCES,
         )
@@ -146,33 +146,10 @@ def _numbers(values: Values) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bo
     """Return values as doubles and which of them there are; texts that spell numbers count."""
     number, valid = values.number.copy(), (values.kind != NONE) & (values.kind != TEXT)
     for row, raw in values.text.items():
-        found = number_in(_utf8(raw))
+        found = number_in(decode_text(raw, "an instance's value"))
         if found is not None:
             number[row], valid[row] = found, True
     return number, valid
-
-
-def _utf8(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise WireError("a metric's text is not UTF-8") from error
-
-
-def _nullable(number: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return doubles with nulls where not `valid`; NaN stays NaN."""
-    bitmap = np.packbits(valid, bitorder="little")
-    return pa.Array.from_buffers(pa.float64(), len(number), [pa.py_buffer(bitmap), pa.py_buffer(number)])
-
-
-def _sparse_texts(texts: dict[int, str], count: int) -> pa.Array:
-    """Return a column of strings that is null except for some rows."""
-    indices = np.full(count, -1, np.int32)
-    words: dict[str, int] = {}
-    for row, text in texts.items():
-        indices[row] = words.setdefault(text, len(words))
-    dictionary = pa.array(list(words), pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), dictionary).cast(pa.string())
 
 
 def launches_table(
@@ -180,37 +157,25 @@ def launches_table(
 ) -> pa.Table:
     """Return rows of the launches table."""
     count = len(infos)
-    columns: dict[str, Any] = {
-        "launch_id": list(range(first_launch, first_launch + count)),
-        "key": [launch_key(info.demangled, info.grid, info.block) for info in infos],
-        "report": [report] * count,
-        "function": [info.function for info in infos],
-        "demangled": [info.demangled for info in infos],
-        "mangled": [info.mangled for info in infos],
-        "context_id": [info.context for info in infos],
-        "stream_id": [info.stream for info in infos],
-        "device_id": [info.device for info in infos],
-        "nvtx": [info.nvtx for info in infos],
-        "sections": [info.sections for info in infos],
-        "started_at": [None if info.started is None else info.started * 1_000_000_000 for info in infos],
-        "duration_ns": list(durations),
+    started = [info.started for info in infos]
+    columns = {
+        "launch_id": primitives(pa.int32(), np.arange(first_launch, first_launch + count)),
+        "key": strings([launch_key(info.demangled, info.grid, info.block) for info in infos]),
+        "report": primitives(pa.int16(), np.full(count, report)),
+        "function": strings([info.function for info in infos]),
+        "demangled": strings([info.demangled for info in infos]),
+        "mangled": strings([info.mangled for info in infos]),
+        "context_id": primitives(pa.int64(), np.array([info.context for info in infos])),
+        "stream_id": primitives(pa.int64(), np.array([info.stream for info in infos])),
+        "device_id": primitives(pa.int32(), np.array([info.device for info in infos])),
+        "nvtx": strings([info.nvtx for info in infos]),
+        "sections": string_lists([info.sections for info in infos]),
+        "started_at": optional(
+            pa.timestamp("ns", tz="UTC"), [s if s is None else s * 10**9 for s in started]
+        ),
+        "duration_ns": optional(pa.float64(), durations),
     }
     for axis, letter in enumerate("xyz"):
-        columns[f"grid_{letter}"] = [info.grid[axis] for info in infos]
-        columns[f"block_{letter}"] = [info.block[axis] for info in infos]
-    return pa.Table.from_pydict(columns, schema=schema.LAUNCHES)
-
-
-def rules_table(results: Sequence[Sequence[RuleResult]], first_launch: int) -> pa.Table:
-    """Return rows of the rules table; `results` has a list for each launch."""
-    flat = [(first_launch + number, result) for number, found in enumerate(results) for result in found]
-    columns: dict[str, Any] = {
-        "launch_id": [launch for launch, _ in flat],
-        "focus_metrics": [
-            [{"name": f.name, "value": f.value, "severity": f.severity, "info": f.info} for f in result.focus]
-            for _, result in flat
-        ],
-    }
-    for name in ("section", "rule", "title", "message", "kind", "speedup_kind", "speedup_percent"):
-        columns[name] = [getattr(result, name) for _, result in flat]
-    return pa.Table.from_pydict(columns, schema=schema.RULES)
+        columns[f"grid_{letter}"] = primitives(pa.int32(), np.array([info.grid[axis] for info in infos]))
+        columns[f"block_{letter}"] = primitives(pa.int32(), np.array([info.block[axis] for info in infos]))
+    return pa.Table.from_arrays([columns[name] for name in schema.LAUNCHES.names], schema=schema.LAUNCHES)

@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from gpuatlas.ncurep.source import identify
 from gpuatlas.tables.session import session_rows, session_table
 from gpuatlas.tables.write import (
     Converted,
+    Options,
     Progress,
     TableFiles,
     add_report,
@@ -81,13 +82,11 @@ def convert(
                 found.append(_Report(outline(path, partial=partial), hashing.result()))
             except InputRefused as error:
                 done.refused.append(error)
-    partition = partition or {}
+    options = Options(dict(partition or {}), instances, partial)
     if len(found) == 1:
-        _convert_one(found[0], out, partition, instances, partial, done)
+        _convert_one(found[0], out, options, done)
     elif found:
-        _convert_several(
-            found, out, partition, instances, partial, jobs or len(os.sched_getaffinity(0)), done
-        )
+        _convert_several(found, out, options, jobs or len(os.sched_getaffinity(0)), done)
     if not done.converted:
         raise done.refused[0]
     return done
@@ -101,36 +100,24 @@ class _Report:
     first_launch: int = 0
 
 
-def _convert_one(
-    report: _Report, out: Path, partition: Mapping[str, str], instances: bool, partial: bool, done: Conversion
-) -> None:
+def _convert_one(report: _Report, out: Path, options: Options, done: Conversion) -> None:
     with console.progress() as bar:
         task = bar.add_task(report.outline.source.path.name, total=report.outline.launches)
         try:
-            done.converted.append(
-                _write(report, out, partition, instances, partial, lambda count: bar.advance(task, count))
-            )
+            done.converted.append(_write(report, out, options, lambda count: bar.advance(task, count)))
         except InputRefused as error:
             done.refused.append(error)
 
 
-def _write(
-    report: _Report,
-    out: Path,
-    partition: Mapping[str, str],
-    instances: bool,
-    partial: bool,
-    progress: Progress | None = None,
-) -> Converted:
+def _write(report: _Report, out: Path, options: Options, progress: Progress | None = None) -> Converted:
     metadata = file_metadata([report.outline], [report.sha256])
-    with table_files(out, partition, metadata, instances=instances) as files:
+    with table_files(out, options, metadata) as files:
         converted = add_report(
             files,
             report.outline,
+            options,
             number=report.number,
             first_launch=report.first_launch,
-            instances=instances,
-            partial=partial,
             progress=progress,
         )
         if not converted.launches:
@@ -141,20 +128,12 @@ def _write(
     return converted
 
 
-def _convert_several(
-    found: list[_Report],
-    out: Path,
-    partition: Mapping[str, str],
-    instances: bool,
-    partial: bool,
-    jobs: int,
-    done: Conversion,
-) -> None:
+def _convert_several(found: list[_Report], out: Path, options: Options, jobs: int, done: Conversion) -> None:
     """Convert each report in a process of its own, then join the tables in the order of the reports."""
-    launches = 0
+    first_launch = 0
     for number, report in enumerate(found):
-        report.number, report.first_launch = number, launches
-        launches += report.outline.launches
+        report.number, report.first_launch = number, first_launch
+        first_launch += report.outline.launches
     out.mkdir(parents=True, exist_ok=True)
     whole: list[tuple[_Report, Path]] = []
     with (
@@ -164,9 +143,9 @@ def _convert_several(
     ):
         task = bar.add_task("reports", total=len(found))
         places = [Path(folder) / str(report.number) for report in found]
+        inner = replace(options, partition={})
         running = [
-            pool.submit(_write, report, place, {}, instances, partial)
-            for report, place in zip(found, places, strict=True)
+            pool.submit(_write, report, place, inner) for report, place in zip(found, places, strict=True)
         ]
         for report, place, work in zip(found, places, running, strict=True):
             try:
@@ -180,7 +159,7 @@ def _convert_several(
         metadata = file_metadata(
             [report.outline for report, _ in whole], [report.sha256 for report, _ in whole]
         )
-        with table_files(out, partition, metadata, instances=instances) as files:
+        with table_files(out, options, metadata) as files:
             for _, place in whole:
                 _join(files, place)
 

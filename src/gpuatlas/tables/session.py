@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from gpuatlas.ncurep.report import Outline
 from gpuatlas.tables import schema
+from gpuatlas.tables.arrays import strings
 
 _VERSION_KEYS = {
     "CUDA Version": "cuda_version",
@@ -38,5 +39,6 @@ def session_rows(report: Outline, number: int, sha256: str) -> Iterator[tuple[st
 
 def session_table(rows: list[tuple[str, str]]) -> pa.Table:
     """Return the session table."""
-    columns = {"key": [key for key, _ in rows], "value": [value for _, value in rows]}
-    return pa.Table.from_pydict(columns, schema=schema.SESSION)
+    return pa.Table.from_arrays(
+        [strings([key for key, _ in rows]), strings([value for _, value in rows])], schema=schema.SESSION
+    )

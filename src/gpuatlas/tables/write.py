@@ -7,25 +7,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpuatlas import __version__
 from gpuatlas.errors import ConfigError
-from gpuatlas.ncurep.launch import LaunchInfo, RuleResult, launch_info, rule_results
-from gpuatlas.ncurep.metrics import Instances, Metrics, decode_instances, decode_metrics
-from gpuatlas.ncurep.report import Launch, Loss, Outline, launches
+from gpuatlas.ncurep.chunk import Chunk, chunks, decode
+from gpuatlas.ncurep.metrics import decode_instances
+from gpuatlas.ncurep.report import Loss, Outline, RawLaunch, launches
 from gpuatlas.ncurep.source import Damaged
 from gpuatlas.ncurep.wire import WireError
 from gpuatlas.tables import schema
-from gpuatlas.tables.columns import MetricColumns, launches_table, rules_table
+from gpuatlas.tables.columns import MetricColumns, launches_table
+from gpuatlas.tables.rules import rules_table
 
-_CHUNK_METRICS = 1 << 16
-_CHUNK_BYTES = 16 << 20
 _GROUP_ROWS = 1 << 19
-"""A chunk is decoded at once; a row group is written at once. Both bound the memory."""
+"""Rows are collected until there are as many; it bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a conversion writes and bears."""
+
+    partition: Mapping[str, str] = field(default_factory=dict)
+    """Hive partition keys and values."""
+    instances: bool = False
+    """Write the instances too."""
+    partial: bool = False
+    """Leave out launches that are not whole instead of refusing their report."""
+
 
 Progress = Callable[[int], None]
 """Called with the number of launches done since the last call."""
@@ -129,7 +139,7 @@ class TableFiles:
         for writer in self._writers.values():
             writer.close()
         for name, path in self._paths.items():
-            os.replace(self._temporary(name), path)
+            self._temporary(name).replace(path)
 
     def close(self) -> None:
         """End the thread and remove what was not committed."""
@@ -140,19 +150,19 @@ class TableFiles:
 
 
 @contextmanager
-def table_files(
-    out: Path, partition: Mapping[str, str], metadata: Mapping[str, str], *, instances: bool
-) -> Iterator[TableFiles]:
+def table_files(out: Path, options: Options, metadata: Mapping[str, str]) -> Iterator[TableFiles]:
     """Open the tables of a conversion; they are committed if the block ends without an error."""
     names = ["launches", "metrics", "rules", "session"]
-    if instances:
+    if options.instances:
         names.append("instances")
-    files = TableFiles({name: table_path(out, name, partition) for name in names}, metadata)
+    files = TableFiles({name: table_path(out, name, options.partition) for name in names}, metadata)
     try:
         yield files
         files.commit()
-        if not instances:  # of an earlier conversion to the same place: it would belong to other launches
-            table_path(out, "instances", partition).unlink(missing_ok=True)
+        if (
+            not options.instances
+        ):  # of an earlier conversion to the same place: it would belong to other launches
+            table_path(out, "instances", options.partition).unlink(missing_ok=True)
     finally:
         files.close()
 
@@ -175,11 +185,10 @@ def file_metadata(reports: Sequence[Outline], sha256s: Sequence[str]) -> dict[st
 def add_report(
     files: TableFiles,
     report: Outline,
+    options: Options,
     *,
     number: int = 0,
     first_launch: int = 0,
-    instances: bool = False,
-    partial: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
     """Append a report's launches, metrics, rules and instances to the tables.
@@ -190,29 +199,29 @@ def add_report(
         The tables.
     report
         Outline of the report.
+    options
+        What to write, and whether to bear damage.
     number, first_launch
         Its place among the converted reports, and the id of its first launch.
-    instances
-        Write the instances too.
-    partial
-        Leave out launches that are not whole instead of refusing the report.
+    progress
+        Is told of launches that are done.
 
     Raises
     ------
     Damaged
-        At the first launch that is not whole, unless `partial`.
+        At the first launch that is not whole, unless `options.partial`.
     """
-    loss = Loss() if partial else None
+    loss = Loss() if options.partial else None
     columns = MetricColumns(report.names)
     result = Converted(report.source.path, 0, 0)
     extended = 0
-    for chunk in _chunks(launches(report, loss)):
-        extended += sum(launch.extended for launch in chunk)
-        for part in _decoded(chunk, columns, instances, report, loss):
-            result.metrics += _add(files, part, columns, number, first_launch + result.launches)
-            result.launches += len(part.infos)
+    for group in chunks(launches(report, loss)):
+        for chunk in _decoded(group, report, loss):
+            result.metrics += _add(files, chunk, columns, options, number, first_launch + result.launches)
+            result.launches += len(chunk.infos)
+            extended += chunk.extended
             if progress:
-                progress(len(part.infos))
+                progress(len(chunk.infos))
     if loss:
         result.lost = loss.launches
         result.notes.extend(loss.reasons[:3])
@@ -221,80 +230,36 @@ def add_report(
     return result
 
 
-def _chunks(stream: Iterator[Launch]) -> Iterator[list[Launch]]:
-    """Group launches so that a group's decoding fits in memory."""
-    chunk: list[Launch] = []
-    metrics = size = 0
-    for launch in stream:
-        chunk.append(launch)
-        metrics += len(launch.message.metrics)
-        size += launch.size
-        if metrics >= _CHUNK_METRICS or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, metrics, size = [], 0, 0
-    if chunk:
-        yield chunk
-
-
-@dataclass
-class _Decoded:
-    """A chunk of launches, decoded in full."""
-
-    infos: list[LaunchInfo]
-    rules: list[list[RuleResult]]
-    counts: list[int]
-    metrics: Metrics
-    ranks: npt.NDArray[np.int64]
-    instances: Instances | None
-
-
-def _decode(chunk: list[Launch], columns: MetricColumns, instances: bool) -> _Decoded:
-    entries: list[bytes] = []
-    counts = []
-    for launch in chunk:
-        found = list(launch.message.metrics)
-        entries.extend(found)
-        counts.append(len(found))
-    metrics = decode_metrics(entries, counts)
-    return _Decoded(
-        [launch_info(launch) for launch in chunk],
-        [rule_results(launch) for launch in chunk],
-        counts,
-        metrics,
-        columns.ranks(metrics),
-        decode_instances(metrics) if instances else None,
-    )
-
-
-def _decoded(
-    chunk: list[Launch], columns: MetricColumns, instances: bool, report: Outline, loss: Loss | None
-) -> Iterator[_Decoded]:
-    """Decode a chunk; where that fails find the damaged launch and refuse it, or leave it out and count it."""
+def _decoded(group: list[RawLaunch], report: Outline, loss: Loss | None) -> Iterator[Chunk]:
+    """Decode a group of launches; a damaged one is found and refused, or left out and counted."""
     try:
-        decoded = _decode(chunk, columns, instances)
+        chunk = decode(group)
     except WireError as error:
-        if len(chunk) > 1:
-            for launch in chunk:
-                yield from _decoded([launch], columns, instances, report, loss)
+        if len(group) > 1:
+            for launch in group:
+                yield from _decoded([launch], report, loss)
             return
-        reason = f"a launch is damaged: {error}"
+        damage = Damaged(report.source.path, group[0].offset, f"a launch is damaged: {error}")
         if loss is None:
-            raise Damaged(report.source.path, chunk[0].offset, reason) from error
+            raise damage from error
         loss.launches += 1
-        loss.reasons.append(f"at byte {chunk[0].offset} {reason}")
+        loss.reasons.append(str(damage))
         return
-    yield decoded
+    yield chunk
 
 
-def _add(files: TableFiles, part: _Decoded, columns: MetricColumns, number: int, first_launch: int) -> int:
+def _add(
+    files: TableFiles, chunk: Chunk, columns: MetricColumns, options: Options, number: int, first_launch: int
+) -> int:
     """Append a decoded chunk to the tables; return the number of its metrics rows."""
-    rows = columns.rows(part.ranks, part.counts)
-    durations = columns.durations(part.metrics, part.ranks, rows, len(part.infos))
-    files.add("launches", launches_table(part.infos, durations, first_launch, number))
-    files.add("metrics", columns.table(part.metrics, part.ranks, rows, first_launch))
-    files.add("rules", rules_table(part.rules, first_launch))
-    if part.instances is not None:
-        files.add(
-            "instances", columns.instances(part.instances, part.metrics, part.ranks, rows, first_launch)
-        )
+    metrics = chunk.metrics
+    ranks = columns.ranks(metrics)
+    rows = columns.rows(ranks, metrics.counts)
+    durations = columns.durations(metrics, ranks, rows, len(chunk.infos))
+    files.add("launches", launches_table(chunk.infos, durations, first_launch, number))
+    files.add("metrics", columns.table(metrics, ranks, rows, first_launch))
+    files.add("rules", rules_table(chunk.rules, first_launch))
+    if options.instances:
+        instances = decode_instances(metrics)
+        files.add("instances", columns.instances(instances, metrics, ranks, rows, first_launch))
     return len(rows)

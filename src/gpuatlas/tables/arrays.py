@@ -1,0 +1,77 @@
+"""Arrow columns from numpy arrays and Python texts, built from their buffers.
+
+``pyarrow.array`` does the same, but imports pandas on the way where pandas is installed, which takes longer than
+most conversions.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_Valid = npt.NDArray[np.bool_]
+
+
+def _bitmap(valid: _Valid | None) -> pa.Buffer | None:
+    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def primitives(kind: pa.DataType, values: npt.NDArray[np.generic], valid: _Valid | None = None) -> pa.Array:
+    """Return a column of numbers; null where not `valid`. NaN stays NaN."""
+    width = kind.to_pandas_dtype() if not pa.types.is_timestamp(kind) else np.int64
+    buffer = pa.py_buffer(np.ascontiguousarray(values, width))
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), buffer])
+
+
+def optional(kind: pa.DataType, values: Sequence[float | None]) -> pa.Array:
+    """Return a column of numbers; null for None."""
+    valid = np.array([value is not None for value in values], np.bool_)
+    filled = [0 if value is None else value for value in values]
+    return primitives(kind, np.array(filled, np.float64 if pa.types.is_floating(kind) else np.int64), valid)
+
+
+def _offsets(sizes: npt.NDArray[np.int64]) -> pa.Buffer:
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.py_buffer(offsets)
+
+
+def strings(texts: Sequence[str | None]) -> pa.Array:
+    """Return a column of texts; null for None."""
+    raw = [b"" if text is None else text.encode() for text in texts]
+    valid = np.array([text is not None for text in texts], np.bool_)
+    sizes = np.fromiter(map(len, raw), np.int64, len(raw))
+    buffers = [_bitmap(valid), _offsets(sizes), pa.py_buffer(b"".join(raw))]
+    return pa.Array.from_buffers(pa.string(), len(raw), buffers)
+
+
+def sparse_strings(texts: dict[int, str], count: int) -> pa.Array:
+    """Return a column of `count` texts that is null except for some rows, given in ascending order."""
+    rows = np.fromiter(texts, np.int64, len(texts))
+    raw = [text.encode() for text in texts.values()]
+    sizes = np.zeros(count, np.int64)
+    sizes[rows] = np.fromiter(map(len, raw), np.int64, len(raw))
+    valid = np.zeros(count, np.bool_)
+    valid[rows] = True
+    buffers = [_bitmap(valid), _offsets(sizes), pa.py_buffer(b"".join(raw))]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def lists(sizes: Sequence[int], items: pa.Array) -> pa.Array:
+    """Return a column of lists: the first holds the first ``sizes[0]`` of `items`, and so on."""
+    buffers = [None, _offsets(np.array(sizes, np.int64))]
+    return pa.Array.from_buffers(pa.list_(items.type), len(sizes), buffers, children=[items])
+
+
+def string_lists(texts: Sequence[Sequence[str]]) -> pa.Array:
+    """Return a column of lists of texts."""
+    return lists([len(entry) for entry in texts], strings([text for entry in texts for text in entry]))
+
+
+def words(texts: Sequence[str | None]) -> pa.DictionaryArray:
+    """Return a column of a few different words; null for None."""
+    known = list(dict.fromkeys(text for text in texts if text is not None))
+    place = {text: number for number, text in enumerate(known)}
+    codes = np.array([-1 if text is None else place[text] for text in texts], np.int8)
+    return pa.DictionaryArray.from_arrays(primitives(pa.int8(), codes, codes >= 0), strings(known))
