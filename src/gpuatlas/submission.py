@@ -28,11 +28,28 @@ def image_site(study: Study, format_: str) -> str | None:
     return next((site for site in (study.site, *captured_sites(study), *using) if site in using), None)
 
 
-def check(study: Study, *, slurm: bool) -> None:
+def check_given_images(study: Study) -> None:
+    """Check that the images that site files name are there: the workflow cannot build those.
+
+    Raises
+    ------
+    InputRefused
+        If one or its record is missing.
+    """
+    for site in captured_sites(study):
+        if study.sites[site]["container"]["image"]:
+            path = image_path(study, site)
+            if path is not None:
+                read_record(path)
+
+
+def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
     """Check every site that will get jobs.
 
     Parameters
     ----------
+    sites
+        Those sites.
     slurm
         Whether jobs go to Slurm (accounts do not matter elsewhere).
 
@@ -45,7 +62,7 @@ def check(study: Study, *, slurm: bool) -> None:
     MachineRefused
         If Slurm is asked for at a site without it, or an image cannot be checked here.
     """
-    for site in captured_sites(study):
+    for site in sites:
         if slurm:
             _check_slurm(study, site)
         _check_image(study, site)
@@ -84,8 +101,6 @@ def _check_image(study: Study, site: str) -> None:
                 # The runtime may live on compute nodes alone; there the launcher checks again.
                 return
         return
-    if container["image"]:
-        read_record(path)
     archive = archive_path(study.config["stack"])
     from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
     if from_archive and not archive.is_file() and shutil.which("docker") is None:

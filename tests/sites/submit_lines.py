@@ -8,13 +8,13 @@ import logging
 import sys
 from pathlib import Path
 
-import snakemake_executor_plugin_gpuatlas as ours
 import snakemake_executor_plugin_slurm as slurm
 import yaml
 from snakemake.api import SnakemakeApi
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import ConfigSettings, DAGSettings, OutputSettings, ResourceSettings
 
+import snakemake_executor_plugin_gpuatlas as ours
 
 
 def main(attempt: int, targets: list[str]) -> None:
@@ -23,7 +23,9 @@ def main(attempt: int, targets: list[str]) -> None:
     profile = yaml.safe_load(Path("profiles/slurm/config.yaml").read_text())
     with SnakemakeApi(OutputSettings(quiet={Quietness.ALL}, dryrun=True)) as api:
         workflow_api = api.workflow(
-            resource_settings=ResourceSettings(nodes=profile["jobs"], default_resources=profile["default-resources"]),
+            resource_settings=ResourceSettings(
+                nodes=profile["jobs"], default_resources=profile["default-resources"]
+            ),
             config_settings=ConfigSettings(config={"site": "all"}),
             snakefile=Path("Snakefile"),
         )

@@ -99,12 +99,11 @@ def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
 
 def test_an_image_of_ones_own_that_is_missing(project, tmp_path):
     edit(project / "config/sites/stampede3.yaml", 'image: "" ', 'image: "/scratch/none.sif" ')
-    edit(project / "config/sites/expanse.yaml", 'image: "" ', 'image: "/scratch/none.sif" ')
     status, lines, submitted = run(project, tmp_path, *slurm(CELL["h100"]), account="abc123")
-    # Snakemake itself names the missing input; nothing is submitted.
-    assert status != 0
-    assert not submitted
-    assert any("/scratch/none.sif" in line for line in lines), lines
+    assert (status, submitted) == (3, False)
+    [line] = lines
+    assert "/scratch/none.sif: the image is missing" in line
+    assert "container.image in the site file" in line
 
 
 def test_an_altered_image(project, tmp_path):
@@ -113,7 +112,9 @@ def test_an_altered_image(project, tmp_path):
     status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
     assert (status, submitted) == (3, False)
     [line] = lines
-    assert re.search(r"common\.sif: is not the recorded image \(sha256:\w+… instead of sha256:\w+…\)", line), line
+    assert re.search(
+        r"common\.sif: is not the recorded image \(sha256:\w+… instead of sha256:\w+…\)", line
+    ), line
 
 
 def test_an_altered_image_is_used_if_told(project, tmp_path):
@@ -140,7 +141,17 @@ def test_a_site_without_slurm(project, tmp_path):
     assert "scheduler is none, so its cells cannot go to Slurm; use --profile profiles/local" in line
 
 
-def test_what_remains_is_listed(project, tmp_path):
-    sif(project, b"image")
-    status, _, _ = run(project, tmp_path, "results/study.json", "--profile", "profiles/local", "--config", "site=expanse")
-    assert status == 0
+def test_what_this_site_cannot_do_is_listed(project, tmp_path):
+    programs = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{programs}:/usr/bin:/bin", "PYTHONPATH": str(project / "src")}
+    done = subprocess.run(
+        [programs / "snakemake", "results/study.json", "--profile", "profiles/local", "--config", "site=expanse"],
+        cwd=project, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    listed = re.findall(
+        r"^Not in this run: (\S+): .*captured at (\S+)$", done.stdout + done.stderr, re.MULTILINE
+    )
+    targets = ["baseline", "opt1", "opt2", "opt12"]
+    expected = {(f"a100/{t}", "jetstream2") for t in targets} | {(f"h100/{t}", "stampede3") for t in targets}
+    assert expected <= set(listed)
+    assert not any(cell.startswith("v100/") for cell, _ in listed)

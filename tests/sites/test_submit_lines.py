@@ -18,26 +18,53 @@ END = ["--signal=TERM@120", "-D", "WORKDIR"]
 
 def flags(site: str, minutes: int) -> list[str]:
     """The whole line, in order: what is not here must not be there."""
-    return COMMON + {
-        # SDSC: account, shared partition, one GPU of the only model, a quarter of the node.
-        "expanse": [
-            *["-A", "abc123", "-p", "gpu-shared", "-t", str(minutes), "--mem", "92000", "--nodes=1", "--requeue"],
-            *["--cpus-per-task=10", *END, "--gpus=1"],
-        ],
-        # A virtual cluster: no account is asked for, but the one in GPUATLAS_ACCOUNT is passed on.
-        "jetstream2": [
-            *["-A", "abc123", "-p", "gpu", "-t", str(minutes), "--mem", "110000", "--nodes=1", "--requeue"],
-            *["--cpus-per-task=16", *END, "--gres=gpu:a100:1"],
-        ],
-        # TACC rejects --gres, --gpus-per-task and --mem, wants -N and -n, and asks not to give --export.
-        "stampede3": [
-            *["-A", "abc123", "-p", "h100", "-t", str(minutes), "--nodes=1", "--requeue", "--ntasks=1"],
-            *["--cpus-per-task=96", *END],
-        ],
-    }[site]
+    return (
+        COMMON
+        + {
+            # SDSC: account, shared partition, one GPU of the only model, a quarter of the node.
+            "expanse": [
+                *[
+                    "-A",
+                    "abc123",
+                    "-p",
+                    "gpu-shared",
+                    "-t",
+                    str(minutes),
+                    "--mem",
+                    "92000",
+                    "--nodes=1",
+                    "--requeue",
+                ],
+                *["--cpus-per-task=10", *END, "--gpus=1"],
+            ],
+            # A virtual cluster: no account is asked for, but the one in GPUATLAS_ACCOUNT is passed on.
+            "jetstream2": [
+                *[
+                    "-A",
+                    "abc123",
+                    "-p",
+                    "gpu",
+                    "-t",
+                    str(minutes),
+                    "--mem",
+                    "110000",
+                    "--nodes=1",
+                    "--requeue",
+                ],
+                *["--cpus-per-task=16", *END, "--gres=gpu:a100:1"],
+            ],
+            # TACC rejects --gres, --gpus-per-task and --mem, wants -N and -n, and asks not to give --export.
+            "stampede3": [
+                *["-A", "abc123", "-p", "h100", "-t", str(minutes), "--nodes=1", "--requeue", "--ntasks=1"],
+                *["--cpus-per-task=96", *END],
+            ],
+        }[site]
+    )
 
 
-def submit_lines(project: Path, attempt: int, account: str | None = "abc123") -> dict[tuple[str, str], list[str]]:
+def submit_lines(
+    project: Path, attempt: int, account: str | None = "abc123"
+) -> dict[tuple[str, str], list[str]]:
     targets = [f"results/cells/{a}/{t}/cell.json" for a in CELLS.values() for t in ("baseline", "opt1")]
     environment = os.environ | {"PYTHONPATH": str(project / "src"), "GPUATLAS_ACCOUNT": account or ""}
     done = subprocess.run(

@@ -11,20 +11,26 @@ from gpuatlas.config import resolve
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.figures import FIGURES
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
-from gpuatlas.submission import archive_path, check, image_path, image_site, remaining
+from gpuatlas.submission import (
+    archive_path,
+    check,
+    check_given_images,
+    image_path,
+    image_site,
+    remaining,
+)
 
 ROOT = Path(str(workflow.current_basedir)).parent.parent
 ENVIRONMENT = "../envs/gpuatlas.yaml"
 
 try:
     STUDY = resolve(config, ROOT)
+    check_given_images(STUDY)
 except GpuatlasError as error:
     console.fail(str(error))
     sys.exit(error.exit_code)
 
-SLURM_SITES = [
-    name for name, site in STUDY.sites.items() if site["scheduler"] == "slurm"
-]
+SLURM_SITES = [name for name, site in STUDY.sites.items() if site["scheduler"] == "slurm"]
 TRAIN_FILES = ["steps.parquet", "loss.json", "sample.nii.gz", "sample.png", "environment.json"]
 TIMING_FILES = [
     "timings.parquet",
@@ -49,6 +55,8 @@ STAGE_SOURCES = {
     "figures": ["figures/*"],
     "report": ["publish/report.py", "publish/*.j2"],
 }
+# The rules whose jobs run at a cell's site.
+CELL_RULES = ["train_cell", "time_cell", "capture_cell"]
 # Minutes that a stage's first attempt is given; a retry gets twice as many, up to the site's limit.
 MINUTES = {"image": 60, "data": 30, "train": 480, "timing": 60, "capture": 360}
 
@@ -66,9 +74,7 @@ def stage_sources(stage):
 
 def of_origin(*origins):
     """Regular expression of the cells whose capture comes from `origins`; matches nothing if there are none."""
-    names = [
-        re.escape(cell.name) for origin in origins for cell in STUDY.of_origin(origin)
-    ]
+    names = [re.escape(cell.name) for origin in origins for cell in STUDY.of_origin(origin)]
     return "|".join(names) if names else "(?!)"
 
 
@@ -157,9 +163,7 @@ def where(wildcards):
         return f"{name} (this machine; {image})"
     slurm = site["slurm"]
     model = f" {slurm['gpu_model']}" if slurm["gpu_model"] else ""
-    request = {"gpus": "--gpus", "gres": "--gres", "none": "whole node"}[
-        slurm["gpu_request"]
-    ]
+    request = {"gpus": "--gpus", "gres": "--gres", "none": "whole node"}[slurm["gpu_request"]]
     return f"{name} (partition {slurm['partition']}; {slurm['gpus']} GPU{model} by {request}; {image})"
 
 
@@ -212,15 +216,9 @@ def measured_files(name):
     here = f"results/cells/{name}"
     timing = expand(f"{here}/timing/{{file}}", file=TIMING_FILES)
     if cell.origin == "captured":
-        training = (
-            expand(f"{here}/train/{{file}}", file=TRAIN_FILES)
-            if config["train"]
-            else []
-        )
+        training = expand(f"{here}/train/{{file}}", file=TRAIN_FILES) if config["train"] else []
         return timing + training
-    recorded = (
-        cell.origin == "recorded" and (Path(cell.source).parent / "timing").is_dir()
-    )
+    recorded = cell.origin == "recorded" and (Path(cell.source).parent / "timing").is_dir()
     return timing if recorded else []
 
 
@@ -234,9 +232,7 @@ def dataset():
     phantom = config["data"].get("phantom")
     if phantom is None:
         return []
-    return [
-        f"data/phantom_{phantom['volumes']}x{phantom['size']}_seed{phantom['seed']}/dataset.json"
-    ]
+    return [f"data/phantom_{phantom['volumes']}x{phantom['size']}_seed{phantom['seed']}/dataset.json"]
 
 
 def launcher(wildcards):
@@ -272,7 +268,10 @@ def effect_options(wildcards):
     architecture, target = wildcards.cell.split("/")
     capability, least = (
         tuple(map(int, version.split(".")))
-        for version in (STUDY.architectures[architecture]["compute_capability"], STUDY.targets[target]["min_cc"])
+        for version in (
+            STUDY.architectures[architecture]["compute_capability"],
+            STUDY.targets[target]["min_cc"],
+        )
     )
     allowed = capability < least or config["timing"]["allow_no_effect"]
     return "--allow-no-effect" if allowed else ""
@@ -291,9 +290,7 @@ def capture_options(wildcards):
         capture["cache_control"],
     ]
     options += ["--replay", capture["replay"]]
-    options += [
-        part for section in capture["sections"] for part in ("--section", section)
-    ]
+    options += [part for section in capture["sections"] for part in ("--section", section)]
     options += [part for metric in capture["metrics"] for part in ("--metric", metric)]
     return " ".join(shlex.quote(str(option)) for option in options)
 
@@ -309,8 +306,10 @@ shell.prefix("set -euo pipefail; trap : TERM; ")
 
 
 onstart:
+    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in CELL_RULES]
+    sites = sorted({site_name(job.wildcards) for job in jobs})
     try:
-        check(STUDY, slurm=not workflow.local_exec)
+        check(STUDY, sites, slurm=not workflow.local_exec)
     except GpuatlasError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)
