@@ -19,6 +19,12 @@ from gpuatlas.errors import InputRefused
 from gpuatlas.figures import FIGURES
 from gpuatlas.files import write_text
 
+SMOKE = "Smoke test"
+SMOKE_CAPTION = (
+    "A few steps of the real network on a small volume, to show that training and sampling run. The weights are "
+    "untrained: the picture shows no anatomy. "
+)
+
 
 def write_report(results: Path, captions: Path) -> Path:
     """Write ``results/report.html``.
@@ -65,7 +71,7 @@ def write_report(results: Path, captions: Path) -> Path:
         verdicts=_verdicts(rows, checks),
         windows=[cell.name for cell in study.captured() if cell.window],
         figures=[_figure(results, captions, name) for name in FIGURES],
-        trained=[run for cell in study.captured() if (run := _training(results, cell))],
+        trained=[run for name, folder in _trained(results, study) if (run := _training(name, folder))],
         cells=[_provenance(cell) for cell in study.captured()],
         absent=[cell for cell in study.cells if cell.absent],
         tables=[(name, digest(results / "compare" / f"{name}.parquet")) for name in TABLES],
@@ -174,9 +180,14 @@ def _provenance(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _training(results: Path, cell: Cell) -> dict[str, Any] | None:
-    """Return what a cell's training left: loss, picture, and a caption from the file's own words."""
-    folder = results / "cells" / cell.architecture / cell.target / "train"
+def _trained(results: Path, study: Study) -> list[tuple[str, Path]]:
+    """Return where training may have left files, each with its heading."""
+    cells = [(cell.name, results / "cells" / cell.name / "train") for cell in study.captured()]
+    return [(SMOKE, results / "smoke"), *cells]
+
+
+def _training(name: str, folder: Path) -> dict[str, Any] | None:
+    """Return what a training left: loss, picture, and a caption from the file's own words."""
     record, picture = folder / "loss.json", folder / "sample.png"
     if not record.is_file() and not picture.is_file():
         return None
@@ -196,8 +207,9 @@ def _training(results: Path, cell: Cell) -> dict[str, Any] | None:
     ]
     weights = told.get("sample_weights")
     return {
-        "cell": cell.name,
-        "caption": told.get("caption") or ", ".join(part for part in parts if part),
+        "name": name,
+        "folder": "smoke" if name == SMOKE else f"cells/{name}/train",
+        "caption": (SMOKE_CAPTION if name == SMOKE else "") + ", ".join(part for part in parts if part),
         "curve": _curve(losses) if len(losses) > 1 else "",
         "first": f"{losses[0]:.4g}" if losses else "–",
         "last": f"{losses[-1]:.4g}" if losses else "–",

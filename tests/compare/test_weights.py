@@ -1,0 +1,55 @@
+"""A capture of configurations, weighted by the step's timeline, says the same as the capture of every launch."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests import studies
+
+from gpuatlas.compare.run import compare
+from gpuatlas.compare.weights import step_weights
+from gpuatlas.errors import InputRefused
+
+
+def write_timeline(path, keys):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"key": keys, "duration_ns": [1.0] * len(keys)}), path)
+
+
+def test_weights_count_the_steps_launches(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b", "a", "a", "x"])
+    assert step_weights(["a", "b", "c"], path).tolist() == [3.0, 1.0, 0.0]
+    assert step_weights(["a", "a", "b"], path).tolist() == [1.5, 1.5, 1.0]
+    assert step_weights(["a", "b"], tmp_path / "none.parquet").tolist() == [1.0, 1.0]
+
+
+def test_a_damaged_timeline_is_refused(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    path.write_bytes(b"PAR1 but not really")
+    with pytest.raises(InputRefused, match="not a readable timeline"):
+        step_weights(["a"], path)
+
+
+def test_step_totals_follow_the_timeline(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1")
+    launches = pq.read_table(studies.table(tmp_path, "launches", "h100", "opt1"), partitioning=None)
+    keys = launches["key"].to_pylist()
+    assert len(set(keys)) == len(keys), "the recording holds each configuration once"
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    write_timeline(timeline, keys * 4)
+    compare(tmp_path)
+    found = {
+        row["metric"]: row["value"]
+        for row in pq.read_table(tmp_path / "compare" / "summary.parquet").to_pylist()
+        if (row["architecture"], row["target"], row["scope"]) == ("h100", "opt1", "step")
+    }
+    assert found["gpu_time"] == 4 * studies.RECORDED["opt1"][1]
+    assert found["launches"] == 4 * studies.RECORDED["opt1"][0]
+    alone = {
+        row["metric"]: row["value"]
+        for row in pq.read_table(recorded / "compare" / "summary.parquet").to_pylist()
+        if (row["architecture"], row["target"]) == ("h200", "opt1")
+    }
+    for name in ("tensor_pipe", "l2_hit_rate", "ipc", "dram_bandwidth"):
+        assert found[name] == pytest.approx(alone[name])
