@@ -1,0 +1,107 @@
+"""What a capture costs: a model of Nsight Compute's time, from figures measured on an H200.
+
+Kernel replay runs a launch once a pass, and before each pass restores what the launch overwrites and flushes
+the caches. So a launch costs::
+
+    launch_s + passes * (pass_s + REPLAY * duration)
+
+Measured with Nsight Compute 2025.3.1 on Med-DDPM: 0.8 s a launch for the default sections and a few metrics
+(27 passes), 0.35 s for 12 metrics.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from gpuatlas.errors import ConfigError
+
+LAUNCH_S = 0.1
+"""Seconds a launch costs whatever is measured: setting up, saving memory, evaluating rules."""
+PASS_S = 0.026
+"""Seconds a pass costs beside the launch itself."""
+REPLAY = 2.0
+"""GPU time of a pass over that of the launch: the launch, and about as much to restore its memory."""
+PROGRAM_S = 30.0
+"""Seconds until the profiled program is ready: imports, context, weights, under the profiler."""
+COMPILE_S = 90.0
+"""Further seconds where torch.compile has to compile first."""
+STEPS = 3.0
+"""Warm-up, marked step and slack, in steps."""
+PASSES_A_SECTION = 3.0
+PASSES_A_METRIC = 0.8
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds of a part of a capture.
+
+    Attributes
+    ----------
+    passes
+        Passes a launch.
+    startup_s
+        Seconds of a part before its first launch is measured, and after its last.
+    scale
+        Measured over modelled seconds of the launches so far on this machine; 1 before any.
+    """
+
+    passes: int
+    startup_s: float
+    scale: float = 1.0
+
+    def launch_s(self, duration_ns: float) -> float:
+        """Return the seconds that measuring one launch of `duration_ns` takes."""
+        return self.scale * (LAUNCH_S + self.passes * (PASS_S + REPLAY * duration_ns * 1e-9))
+
+    def launches_s(self, durations_ns: Iterable[float]) -> float:
+        """Return the seconds that measuring these launches takes, without the start-up."""
+        return sum(self.launch_s(duration) for duration in durations_ns)
+
+
+def estimate(
+    sections: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    step_ns: float,
+    compiled: bool,
+    passes: int | None = None,
+) -> CostModel:
+    """Return the model before anything was measured.
+
+    Parameters
+    ----------
+    sections, metrics
+        What is collected; it decides about the passes where `passes` (of a probe) is not known.
+    step_ns
+        GPU time of a step, in ns.
+    compiled
+        Whether the network is compiled first.
+    """
+    guessed = ceil(PASSES_A_SECTION * len(sections) + PASSES_A_METRIC * (len(metrics) if not sections else 0))
+    startup = PROGRAM_S + (COMPILE_S if compiled else 0.0) + STEPS * step_ns * 1e-9
+    return CostModel(passes or max(1, guessed), startup)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration such as ``30m``, ``2h`` or ``90s``.
+
+    Raises
+    ------
+    ConfigError
+        If it is not written so.
+    """
+    match = re.fullmatch(r"([1-9]\d*)([smh])", text)
+    if match is None:
+        raise ConfigError(f"'{text}' is not a duration; write for instance 30m, 2h or 90s")
+    return float(int(match[1]) * _UNITS[match[2]])
+
+
+def shown(total: float) -> str:
+    """Return a duration as people write it, for instance ``1 h 05 min``."""
+    minutes = round(total / 60)
+    if total < 60:
+        return f"{total:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

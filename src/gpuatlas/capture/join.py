@@ -1,0 +1,137 @@
+"""A report against the step's timeline: what is covered, what is unmatched, may it be believed."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuatlas.capture.timeline import Timeline
+from gpuatlas.errors import GpuatlasError, InputRefused
+from gpuatlas.names import launch_key
+from gpuatlas.ncurep.chunk import chunks, decode
+from gpuatlas.ncurep.report import launches, outline
+from gpuatlas.ncurep.wire import WireError
+
+ORDER_TOLERANCE = 0.02
+"""Share of a range's launches that may differ from the timeline's: allocator and cache states move a few."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a report holds; `keys` in its order."""
+
+    keys: tuple[str, ...]
+    metrics: frozenset[str]
+    ncu: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The step's launches that a report speaks for.
+
+    Attributes
+    ----------
+    coverage_time, coverage_launches
+        Share 0..1 of the step's GPU time, and of its launches, whose configuration was measured.
+    unmatched_time
+        Share 0..1 of the step's GPU time whose configuration was to be measured and was not found.
+    foreign
+        Measured launches whose configuration the step does not have.
+    """
+
+    configs_total: int
+    configs_measured: int
+    launches_total: int
+    gpu_time_ns: float
+    coverage_time: float
+    coverage_launches: float
+    unmatched_time: float
+    foreign: int
+
+
+def read_measured(report: Path) -> Measured:
+    """Read the launch keys of a report.
+
+    Raises
+    ------
+    InputRefused
+        If the report is damaged or holds no launch.
+    """
+    head = outline(report)
+    keys = []
+    try:
+        for group in chunks(launches(head)):
+            keys += [launch_key(one.demangled, one.grid, one.block) for one in decode(group).infos]
+    except WireError as error:
+        raise InputRefused(f"{report}: a launch is damaged ({error}); run the capture again") from error
+    return Measured(tuple(keys), frozenset(head.names), head.session.ncu_version)
+
+
+def join(timeline: Timeline, keys: Collection[str], left_out: Collection[str] = ()) -> Coverage:
+    """Join measured launch keys to the timeline.
+
+    Parameters
+    ----------
+    keys
+        Of the measured launches.
+    left_out
+        Keys that the plan did not ask for: they count as not covered, but not as unmatched.
+    """
+    measured, skipped = set(keys), set(left_out)
+    total = timeline.gpu_time_ns
+    covered = unmatched = 0.0
+    launched = 0
+    for key, duration in zip(timeline.keys, timeline.durations_ns, strict=True):
+        if key in measured:
+            covered += duration
+            launched += 1
+        elif key not in skipped:
+            unmatched += duration
+    known = set(timeline.keys)
+    return Coverage(
+        configs_total=len(known),
+        configs_measured=len(known & measured),
+        launches_total=len(timeline.keys),
+        gpu_time_ns=total,
+        coverage_time=covered / total if total else 0.0,
+        coverage_launches=launched / len(timeline.keys),
+        unmatched_time=unmatched / total if total else 0.0,
+        foreign=sum(key not in known for key in keys),
+    )
+
+
+def require_backward(timeline: Timeline, keys: Collection[str], left_out: Collection[str] = ()) -> None:
+    """Refuse a capture that holds no launch of the backward pass though the step has one.
+
+    Raises
+    ------
+    GpuatlasError
+        If no configuration that only the backward pass launches was measured.
+    """
+    phases: dict[str, set[str]] = {}
+    for key, phase in zip(timeline.keys, timeline.phases, strict=True):
+        phases.setdefault(key, set()).add(phase)
+    backward = {key for key, found in phases.items() if found == {"backward"}} - set(left_out)
+    if backward and backward.isdisjoint(keys):
+        raise GpuatlasError(
+            f"The report holds none of the {len(backward)} launch configurations of the backward pass: the "
+            "range was lost, as with an NVTX filter; nothing was written."
+        )
+
+
+def require_order(timeline: Timeline, start: int, keys: Sequence[str]) -> None:
+    """Refuse a range of launches that are not the step's launches from `start` on.
+
+    Raises
+    ------
+    GpuatlasError
+        If more than `ORDER_TOLERANCE` of them differ.
+    """
+    expected = timeline.keys[start : start + len(keys)]
+    wrong = (
+        sum(left != right for left, right in zip(expected, keys, strict=False)) + len(keys) - len(expected)
+    )
+    if wrong > ORDER_TOLERANCE * len(keys):
+        raise GpuatlasError(
+            f"{wrong} of {len(keys)} measured launches are not the step's launches {start} to "
+            f"{start + len(keys) - 1}; time the cell again on this machine, then capture"
+        )

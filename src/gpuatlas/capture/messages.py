@@ -1,0 +1,142 @@
+"""What Nsight Compute says, and what it means for a capture.
+
+The texts are those of Nsight Compute's own output (2019 to 2025) as users have reported them.
+"""
+
+import re
+from dataclasses import dataclass
+
+from gpuatlas.errors import GpuatlasError, MachineRefused
+
+
+@dataclass(frozen=True)
+class Known:
+    """A message with its meaning and its remedy."""
+
+    code: str
+    pattern: re.Pattern[str]
+    meaning: str
+    remedy: str
+    error: type[GpuatlasError]
+
+
+def _known(code: str, pattern: str, meaning: str, remedy: str, error: type[GpuatlasError]) -> Known:
+    return Known(code, re.compile(pattern, re.IGNORECASE), meaning, remedy, error)
+
+
+MESSAGES = (
+    _known(
+        "permission",
+        r"ERR_NVGPUCTRPERM",
+        "the driver lets administrators alone read performance counters",
+        "ask the administrators for the module option NVreg_RestrictProfilingToAdminUsers=0 "
+        "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)",
+        MachineRefused,
+    ),
+    _known(
+        "busy",
+        r"driver resource was unavailable",
+        "another tool, mostly DCGM, holds the performance counters",
+        "ask the administrators to pause it during the job (dcgmi profile --pause)",
+        MachineRefused,
+    ),
+    _known(
+        "library",
+        r"LibraryNotLoaded|Failed to initialize the profiler|Failed to prepare kernel for profiling",
+        "the profiler cannot start on this machine's driver",
+        "use an ncu no newer than the driver, outside a sandbox such as gVisor",
+        MachineRefused,
+    ),
+    _known(
+        "unsupported",
+        r"Profiling is not supported on (this )?device|unsupported GPU|not supported on chip|"
+        r"Cuda driver is not compatible",
+        "this ncu cannot profile this GPU",
+        "use an ncu that lists the GPU's chip under --list-chips (Volta needs one before 2025)",
+        MachineRefused,
+    ),
+    _known(
+        "lock",
+        r"(InterprocessLock|cannot open lock file|nsight-compute-lock)",
+        "the profiler's lock file belongs to another user",
+        "give the job a temporary folder of its own (GPUATLAS_SCRATCH)",
+        MachineRefused,
+    ),
+    _known(
+        "option",
+        r"(unrecogni[sz]ed option|the argument .* is invalid|required argument for option)",
+        "this ncu does not know an option or a value",
+        "use Nsight Compute 2022.2 or later",
+        MachineRefused,
+    ),
+    _known(
+        "section",
+        r"(Failed to find section|Section .* (was )?not found|No section matches)",
+        "this ncu does not know a section",
+        "correct capture.sections; ncu --list-sections shows what there is",
+        GpuatlasError,
+    ),
+    _known(
+        "metric",
+        r"Failed to find metric|(metrics? .* (was|were) not found)",
+        "this ncu does not know a metric on this GPU",
+        "correct capture.metrics; ncu --query-metrics shows what there is",
+        GpuatlasError,
+    ),
+    _known(
+        "memory",
+        r"(CUDA )?out of memory|Failed to (save|restore) (device )?memory",
+        "the device memory does not suffice for the program and what the profiler saves of it",
+        "use a smaller volume, or a GPU with more memory",
+        GpuatlasError,
+    ),
+    _known(
+        "application",
+        r"The application returned an error code",
+        "the profiled program failed",
+        "read its own message in the log",
+        GpuatlasError,
+    ),
+    _known(
+        "kernel",
+        r"Failed to profile ",
+        "a kernel could not be profiled",
+        "read the log",
+        GpuatlasError,
+    ),
+    _known(
+        "empty",
+        r"No kernels were profiled",
+        "no kernel was profiled",
+        "check that the program reached its marked step (profiler start and stop) and that the filters match",
+        GpuatlasError,
+    ),
+)
+
+_LOST = re.compile(r"Unable to access the following \d+ metrics?: (.*?)\.?\s*$")
+_PROFILED = re.compile(r'^==PROF== Profiling "(?P<name>.*)".*?(?:(?P<passes>\d+) pass(?:es)?)?\s*$')
+
+
+def diagnose(text: str) -> Known | None:
+    """Return the first known message, in the order of `MESSAGES`, that Nsight Compute's output holds."""
+    said = "\n".join(line for line in text.splitlines() if line.startswith(("==ERROR==", "==WARNING==")))
+    return next((known for known in MESSAGES if known.pattern.search(said)), None)
+
+
+def lost_metrics(text: str) -> list[str]:
+    """Return the metrics that Nsight Compute says it could not access."""
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        match = _LOST.search(line) if line.startswith("==WARNING==") else None
+        if match:
+            listed = re.split(r"\.\s+If profiling on", match[1])[0]
+            found.update(dict.fromkeys(name.strip().rstrip(".") for name in listed.split(",")))
+    return list(found)
+
+
+def profiled(line: str) -> tuple[str, int | None] | None:
+    """Return the kernel's shortened name and its passes (None if not told) of a progress line, or None."""
+    match = _PROFILED.match(line)
+    if match is None:
+        return None
+    return match["name"], int(match["passes"]) if match["passes"] else None

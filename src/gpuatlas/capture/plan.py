@@ -1,0 +1,198 @@
+"""What a capture measures, in which order and in which parts, within which time.
+
+A capture runs as parts, each its own run of Nsight Compute of a few minutes: what an interruption loses is
+one part. In mode ``configs`` a part is a set of kernels by base name, of which every launch configuration is
+measured once; kernels with the most GPU time come first, so that a budget buys the most coverage. In mode
+``first:N`` a part is a range of the step's launches.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuatlas.capture.cost import CostModel
+from gpuatlas.capture.timeline import Configuration, Timeline
+from gpuatlas.errors import ConfigError
+
+PART_S = 200.0
+"""Aimed-at seconds of a part: each repeats the start-up of about half a minute; an interruption loses one."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """``configs`` (`first` is None), or the first `first` launches (0: all)."""
+
+    first: int | None
+
+    @property
+    def text(self) -> str:
+        """The mode as it is written on the command line."""
+        if self.first is None:
+            return "configs"
+        return f"first:{self.first or 'inf'}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of the profiler.
+
+    Attributes
+    ----------
+    functions
+        Base names of the kernels to measure; None for every kernel.
+    skip, count
+        Range of the step's launches; None for no range (each configuration once).
+    launches
+        Launches that will be measured.
+    modelled_s
+        Seconds that the launches should take, without the start-up.
+    """
+
+    functions: tuple[str, ...] | None
+    skip: int | None
+    count: int | None
+    launches: int
+    modelled_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts that are still to run, and the keys that the budget leaves out."""
+
+    parts: tuple[Part, ...]
+    left_out: frozenset[str]
+    cost: CostModel
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the parts should take."""
+        return sum(part.modelled_s + self.cost.startup_s for part in self.parts)
+
+    @property
+    def launches(self) -> int:
+        """Launches that the parts measure."""
+        return sum(part.launches for part in self.parts)
+
+
+def parse_mode(text: str) -> Mode:
+    """Read ``configs`` or ``first:N``.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if text == "configs":
+        return Mode(None)
+    match = re.fullmatch(r"first:([1-9]\d*|inf)", text)
+    if match is None:
+        raise ConfigError(f"--mode {text}: write configs, first:N (for instance first:500) or first:inf")
+    return Mode(0 if match[1] == "inf" else int(match[1]))
+
+
+def plan_configs(
+    configurations: Sequence[Configuration],
+    cost: CostModel,
+    *,
+    budget_s: float | None = None,
+    done: Iterable[str] = (),
+) -> Plan:
+    """Plan the parts that measure each launch configuration once.
+
+    Parameters
+    ----------
+    configurations
+        Of the step, in any order.
+    budget_s
+        Seconds that are left; kernels are taken by GPU time while they fit. None for no limit.
+    done
+        Base names that finished parts have measured.
+    """
+    finished = set(done)
+    groups: dict[str, list[Configuration]] = {}
+    for one in configurations:
+        if one.function not in finished:
+            groups.setdefault(one.function, []).append(one)
+    order = sorted(groups, key=lambda name: -sum(one.time_ns for one in groups[name]))
+    parts: list[tuple[list[str], float]] = []
+    left_out: set[str] = set()
+    total = 0.0
+    for name in order:
+        own = cost.launches_s(one.duration_ns for one in groups[name])
+        fits = bool(parts) and parts[-1][1] + own + cost.startup_s <= PART_S
+        added = own if fits else own + cost.startup_s
+        if budget_s is not None and total + added > budget_s:
+            left_out.update(one.key for one in groups[name])
+            continue
+        total += added
+        if fits:
+            parts[-1] = ([*parts[-1][0], name], parts[-1][1] + own)
+        else:
+            parts.append(([name], own))
+    unfiltered = len(parts) == 1 and not left_out and not finished
+    planned = tuple(
+        Part(
+            None if unfiltered else tuple(names),
+            None,
+            None,
+            sum(len(groups[name]) for name in names),
+            modelled,
+        )
+        for names, modelled in parts
+    )
+    return Plan(planned, frozenset(left_out), cost)
+
+
+def plan_first(
+    timeline: Timeline,
+    first: int,
+    cost: CostModel,
+    *,
+    budget_s: float | None = None,
+    done: int = 0,
+) -> Plan:
+    """Plan the parts that measure the first `first` launches (0: all) of the step.
+
+    Parameters
+    ----------
+    done
+        Launches from the start that finished parts have measured.
+    """
+    total = len(timeline.keys)
+    end = min(first or total, total)
+    parts: list[Part] = []
+    spent = 0.0
+    at = done
+    while at < end:
+        start, modelled = at, 0.0
+        while at < end:
+            own = cost.launch_s(timeline.durations_ns[at])
+            over = modelled and modelled + own + cost.startup_s > PART_S
+            broke = budget_s is not None and spent + modelled + own + cost.startup_s > budget_s
+            if over or broke:
+                break
+            modelled += own
+            at += 1
+        if at == start:
+            break
+        spent += modelled + cost.startup_s
+        parts.append(Part(None, start, at - start, at - start, modelled))
+    return Plan(tuple(parts), frozenset(timeline.keys[at:end]), cost)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a capture costs at a Slurm site."""
+
+    gpu_hours: float
+    service_units: float | None
+
+
+def charge(total_s: float, slurm: dict[str, object]) -> Charge:
+    """Return GPU-hours and service units of `total_s` seconds of a job as the site's `slurm` section asks."""
+    hours = total_s / 3600
+    rate, gpus = slurm.get("service_units_per_hour"), slurm.get("gpus", 1)
+    return Charge(
+        hours * (gpus if isinstance(gpus, int) else 1),
+        hours * float(rate) if isinstance(rate, int | float) else None,
+    )

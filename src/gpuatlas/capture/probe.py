@@ -1,0 +1,93 @@
+"""A probe of the performance counters: a few small kernels, profiled as a capture will profile its own.
+
+``python -m gpuatlas.capture.probe DEVICE`` is the profiled program.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from gpuatlas.capture import ncu
+from gpuatlas.capture.cost import estimate
+from gpuatlas.capture.plan import Part
+from gpuatlas.errors import MachineRefused
+
+LAUNCHES = 3
+"""Launches that the probe has measured."""
+LAUNCH_NS = 10_000.0
+"""About the GPU time of one of them, in ns."""
+
+
+def temporary_folder(environ: dict[str, str]) -> Path:
+    """Return where temporary files go: GPUATLAS_SCRATCH, else TMPDIR, else /tmp."""
+    return Path(environ.get("GPUATLAS_SCRATCH") or environ.get("TMPDIR") or "/tmp")
+
+
+def find_ncu() -> str:
+    """Return the path of ncu.
+
+    Raises
+    ------
+    MachineRefused
+        If there is none.
+    """
+    path = shutil.which("ncu")
+    if path is None:
+        raise MachineRefused("There is no ncu on the PATH; use the image, or see gpuatlas doctor.")
+    return path
+
+
+def probe(
+    settings: ncu.Settings, scratch: Path, stop: ncu.Stop, device: str = "cuda"
+) -> tuple[int | None, float]:
+    """Measure a few small kernels as the capture will: proof that counters can be read, and the cost's scale.
+
+    Returns
+    -------
+    passes : int or None
+        Passes a launch, where Nsight Compute tells it.
+    scale : float
+        Measured over modelled seconds of a launch.
+
+    Raises
+    ------
+    MachineRefused
+        The counters are refused or busy, or the profiler cannot start.
+    GpuatlasError
+        The probe failed otherwise.
+    """
+    path = find_ncu()
+    with tempfile.TemporaryDirectory(prefix="gpuatlas-probe-", dir=scratch) as name:
+        folder = Path(name)
+        part = Part(None, 0, LAUNCHES, LAUNCHES, 0.0)
+        options = ncu.arguments(path, settings, part, folder / "probe.ncu-rep")
+        outcome = ncu.run(
+            [*options, sys.executable, "-m", "gpuatlas.capture.probe", device],
+            log=scratch / "gpuatlas-probe.log",
+            environment={**os.environ, "TMPDIR": name},
+            stop=stop,
+        )
+    passes = outcome.passes.most_common(1)[0][0] if outcome.passes else None
+    model = estimate(settings.sections, settings.metrics, step_ns=0.0, compiled=False, passes=passes)
+    return passes, outcome.profile_s / outcome.launches / model.launch_s(LAUNCH_NS)
+
+
+def main() -> None:
+    """Launch a few element-wise kernels."""
+    import torch
+
+    values = torch.ones(4_000_000, device=sys.argv[1])
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    began = time.monotonic()
+    for _ in range(LAUNCHES):
+        values = values * 1.5
+    float(values[0])  # waits for the device
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+    print(ncu.MARKED.format(time.monotonic() - began), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

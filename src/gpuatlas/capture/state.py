@@ -1,0 +1,149 @@
+"""What a capture keeps between interruptions: its finished parts, each a slim report with what it cost.
+
+A part counts once its record (``part-000.json``) exists; the record is written after the report.
+"""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuatlas.files import write_json
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished part.
+
+    Attributes
+    ----------
+    functions, skip, count
+        What was asked for (see `gpuatlas.capture.plan.Part`).
+    launches
+        Launches that its report holds.
+    modelled_s
+        Seconds that the launches should have taken by the model, before any correction.
+    startup_s, profile_s
+        Seconds that the start-up and the launches took.
+    passes
+        Passes a launch, as text, and how many launches took as many.
+    lost
+        Metrics that Nsight Compute could not access.
+    """
+
+    functions: tuple[str, ...] | None
+    skip: int | None
+    count: int | None
+    launches: int
+    modelled_s: float
+    startup_s: float
+    profile_s: float
+    passes: dict[str, int]
+    lost: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of the part."""
+        return self.startup_s + self.profile_s
+
+
+@dataclass
+class State:
+    """The finished parts of one capture, in a folder of their own."""
+
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    predicted_s: float | None = None
+
+    def report(self, number: int) -> Path:
+        """Return where the slim report of a part lies."""
+        return self.folder / f"part-{number:03d}.ncu-repz"
+
+    def log(self, number: int) -> Path:
+        """Return where the profiler's output of a part lies."""
+        return self.folder / f"part-{number:03d}.log"
+
+    def reports(self) -> list[Path]:
+        """Return the reports of the finished parts."""
+        return [self.report(number) for number in range(len(self.records))]
+
+    def add(self, record: Record) -> None:
+        """Count a part whose report has been written."""
+        write_json(self.folder / f"part-{len(self.records):03d}.json", asdict(record))
+        self.records.append(record)
+
+    def predict(self, seconds: float) -> None:
+        """Keep the prediction that was made before the first part."""
+        self.predicted_s = seconds
+        write_json(self.folder / "prediction.json", {"predicted_s": seconds})
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that the finished parts took."""
+        return sum(record.seconds for record in self.records)
+
+    @property
+    def functions(self) -> set[str]:
+        """Base names of the kernels that finished parts asked for by name."""
+        return {name for record in self.records for name in record.functions or ()}
+
+    @property
+    def everything(self) -> bool:
+        """Whether a finished part asked for every kernel."""
+        return any(record.functions is None and record.count is None for record in self.records)
+
+    @property
+    def launches(self) -> int:
+        """Launches in the finished parts."""
+        return sum(record.launches for record in self.records)
+
+    @property
+    def passes(self) -> int | None:
+        """Commonest number of passes a launch so far; None before the first part."""
+        total: Counter[str] = Counter()
+        for record in self.records:
+            total.update(record.passes)
+        return int(total.most_common(1)[0][0]) if total else None
+
+
+def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
+    """Return the state of a capture, and whether an older one of another kind was discarded.
+
+    Parameters
+    ----------
+    folder
+        Where the parts lie; made if need be.
+    identity
+        What the parts are of: parts of another target, step, tool or set of metrics are not gone on with.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "capture.json"
+    same = _read(known) == json.loads(json.dumps(identity))
+    stale = [path for path in folder.iterdir() if path.name.startswith(("part-", "prediction"))]
+    if not same:
+        for path in stale:
+            path.unlink()
+        write_json(known, identity)
+        return State(folder), bool(stale)
+    state = State(folder, predicted_s=(_read(folder / "prediction.json") or {}).get("predicted_s"))
+    while (held := _read(folder / f"part-{len(state.records):03d}.json")) is not None:
+        if not state.report(len(state.records)).is_file():
+            break
+        functions = held.pop("functions")
+        state.records.append(
+            Record(
+                functions=tuple(functions) if functions is not None else None,
+                lost=tuple(held.pop("lost")),
+                **held,
+            )
+        )
+    return state, False
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return held if isinstance(held, dict) else None

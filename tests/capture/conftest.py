@@ -1,0 +1,85 @@
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpuatlas.names import launch_key
+from gpuatlas.tables import schema
+from tests.capture.blocks import Recording, read
+from tests.capture.stand_in import HELP, ROOT
+
+RECORDING = ROOT / "tests" / "data" / "windows" / "h200" / "opt1" / "report.ncu-repz"
+Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def recording() -> Recording:
+    return read(RECORDING)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Put a stand-in for ncu first on the PATH; its script says what the program launches and what goes wrong."""
+    if not HELP.is_file():
+        pytest.skip(f"{HELP}: the real help text is not recorded yet")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def make(**script: object) -> Path:
+        told = folder / "script.json"
+        told.write_text(json.dumps({"recording": str(RECORDING), **script}))
+        (folder / "calls.jsonl").unlink(missing_ok=True)
+        program = folder / "ncu"
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+            f"from pathlib import Path\nfrom tests.capture.stand_in import main\nmain(Path({str(told)!r}))\n"
+        )
+        program.chmod(0o755)
+        return folder
+
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("GPUATLAS_SCRATCH", raising=False)
+    return make
+
+
+def calls(folder: Path) -> list[dict]:
+    """What the stand-in was called with, a call an entry."""
+    return [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
+
+
+def key_of(recording: Recording, number: int) -> str:
+    launch = recording.launches[number]
+    return launch_key(launch.demangled, launch.grid, launch.block)
+
+
+def write_timeline(
+    path: Path, recording: Recording, sequence: list[int], durations: list[float] | None = None
+) -> None:
+    """Write the timeline of a step that launches `sequence`; its second half is the backward pass."""
+    launches = [recording.launches[number] for number in sequence]
+    half = len(sequence) // 2
+    columns = {
+        "order": list(range(len(sequence))),
+        "key": [key_of(recording, number) for number in sequence],
+        "name": [launch.demangled for launch in launches],
+        **{
+            f"{what}_{axis}": [getattr(launch, what)[position] for launch in launches]
+            for what in ("grid", "block")
+            for position, axis in enumerate("xyz")
+        },
+        "start_ns": list(range(len(sequence))),
+        "duration_ns": durations or [1000.0 * (number + 1) for number in sequence],
+        "stream": [7] * len(sequence),
+        "op": ["aten::op"] * len(sequence),
+        "module": [None] * len(sequence),
+        "phase": ["forward" if position < half else "backward" for position in range(len(sequence))],
+        "pass_index": [0] * len(sequence),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns).cast(schema.TIMELINE), path)

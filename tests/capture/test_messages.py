@@ -1,0 +1,63 @@
+import pytest
+
+from gpuatlas.capture.messages import diagnose, lost_metrics, profiled
+
+LOST = (
+    "==WARNING== Unable to access the following 3 metrics: ctc__rx_bytes_data_user.sum, "
+    "ctc__rx_bytes_data_user.sum.per_second, mcc__cycles_active.avg."
+)
+MIG = (
+    "==WARNING== Unable to access the following 2 metrics: pcie__read_bytes.avg.per_second, pcie__write_bytes.sum. "
+    "If profiling on a MIG instance, it is not possible to collect metrics from GPU units that are shared with other "
+    "MIG instances."
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU …",
+            "permission",
+        ),
+        ("==ERROR== Profiling failed because a driver resource was unavailable. Ensure …", "busy"),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "library"),
+        ("==ERROR== unrecognised option '--no-such-option'. Use --help for further details.", "option"),
+        ("==ERROR== The application returned an error code (1).", "application"),
+        ("==WARNING== No kernels were profiled.", "empty"),
+        ('==ERROR== Failed to profile "fill" in process 12', "kernel"),
+    ],
+)
+def test_known_messages(line, code):
+    found = diagnose(f"epoch 1\n{line}\n")
+    assert found is not None
+    assert found.code == code
+    assert found.remedy
+
+
+def test_the_cause_comes_before_what_follows_from_it():
+    text = "==ERROR== Profiling failed because a driver resource was unavailable.\n==WARNING== No kernels were profiled.\n"
+    found = diagnose(text)
+    assert found is not None
+    assert found.code == "busy"
+
+
+def test_what_the_program_prints_is_no_message():
+    assert diagnose("torch: out of memory\nNo kernels were profiled\n") is None
+
+
+def test_lost_metrics():
+    assert lost_metrics(LOST) == [
+        "ctc__rx_bytes_data_user.sum",
+        "ctc__rx_bytes_data_user.sum.per_second",
+        "mcc__cycles_active.avg",
+    ]
+    assert lost_metrics(MIG) == ["pcie__read_bytes.avg.per_second", "pcie__write_bytes.sum"]
+    assert lost_metrics("all fine") == []
+
+
+def test_progress_lines():
+    line = '==PROF== Profiling "distribution_elementwise_grid..." - 0: 0%....50%....100% - 37 passes\n'
+    assert profiled(line) == ("distribution_elementwise_grid...", 37)
+    assert profiled('==PROF== Profiling "f" - 3: 0%....50%....100% - 1 pass') == ("f", 1)
+    assert profiled("==PROF== Connected to process 1") is None

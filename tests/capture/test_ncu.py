@@ -1,0 +1,197 @@
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuatlas.capture import ncu
+from gpuatlas.capture.join import read_measured
+from gpuatlas.capture.plan import Part
+from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
+from tests.capture.conftest import calls, key_of
+from tests.capture.stand_in import HELP, options
+
+EVERY = Part(None, None, None, 10, 8.0)
+SETTINGS = ncu.Settings(("SpeedOfLight", "LaunchStats"), ("dram__bytes_read.sum",), "kernel", "all", "none")
+MARKED = f"print({ncu.MARKED.format(0.5)!r})"
+PROGRAM = [sys.executable, "-c", f"import marked; marked.start(); marked.stop(); {MARKED}"]
+STEP = [*range(20), 3, 5, 7, 3, 5, 7]
+
+
+def _run(tmp_path: Path, part: Part = EVERY, settings: ncu.Settings = SETTINGS, program: list[str] = PROGRAM):
+    report = tmp_path / "part.ncu-rep"
+    outcome = ncu.run(
+        [*ncu.arguments("ncu", settings, part, report), *program],
+        log=tmp_path / "part.log",
+        environment=os.environ,
+        stop=ncu.Stop(),
+    )
+    return outcome, report
+
+
+def _keys(recording, numbers):
+    return tuple(key_of(recording, number) for number in numbers)
+
+
+def test_every_option_and_value_is_in_the_real_help():
+    if not HELP.is_file():
+        pytest.skip(f"{HELP}: the real help text is not recorded yet")
+    known = options(HELP.read_text(encoding="utf-8"))
+    assert len(known) > 20
+    for part in (EVERY, Part(("a", "b"), None, None, 2, 1.0), Part(None, 5, 10, 10, 1.0)):
+        given = ncu.arguments("ncu", SETTINGS, part, Path("x.ncu-rep"))[1:]
+        at = 0
+        while at < len(given):
+            option = known[given[at]]
+            value = given[at + 1] if option.takes_value else ""
+            if re.search(r"^\s{20,}[a-z-]+$", option.text, re.MULTILINE):  # a list of values
+                assert value in option.text, given[at]
+            at += 2 if option.takes_value else 1
+
+
+def test_each_configuration_once(stand_in, tmp_path, recording):
+    stand_in(before=[50, 51], step=STEP, after=[52])
+    outcome, report = _run(tmp_path)
+    measured = read_measured(report)
+    assert measured.keys == tuple(dict.fromkeys(_keys(recording, STEP)))
+    assert outcome.launches == len(measured.keys)
+    assert outcome.passes == {27: outcome.launches}
+    assert outcome.profile_s == 0.5
+    assert outcome.startup_s > 0
+    assert "Profiling" in (tmp_path / "part.log").read_text()
+
+
+def test_named_kernels_only(stand_in, tmp_path, recording):
+    stand_in(step=STEP)
+    _, report = _run(tmp_path, Part(("elementwise_kernel", "kernel"), None, None, 2, 1.0))
+    assert {
+        recording.launches[n].function for n in STEP if key_of(recording, n) in read_measured(report).keys
+    } == {
+        "elementwise_kernel",
+        "kernel",
+    }
+
+
+def test_a_range_of_launches(stand_in, tmp_path, recording):
+    stand_in(step=STEP)
+    _, report = _run(tmp_path, Part(None, 18, 5, 5, 1.0))
+    assert read_measured(report).keys == _keys(recording, STEP[18:23])
+
+
+def test_only_the_metrics_asked_for(stand_in, tmp_path):
+    stand_in(step=STEP)
+    settings = ncu.Settings((), ("gpu__time_duration.sum", "sm__cycles_elapsed.max"), "kernel", "all", "none")
+    _run(tmp_path, settings=settings)
+    import ncu_report
+
+    action = ncu_report.load_report(str(tmp_path / "part.ncu-rep")).range_by_idx(0).action_by_idx(0)
+    counters = {name for name in action.metric_names() if not name.startswith(("device__", "launch__"))}
+    assert counters == set(settings.metrics)
+
+
+@pytest.mark.parametrize(
+    ("fail", "error", "words"),
+    [
+        ("permission", MachineRefused, "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("busy", MachineRefused, "dcgmi profile --pause"),
+        ("kill:3", GpuatlasError, "killed .signal 9. after 3 launches"),
+    ],
+)
+def test_refusals_are_told_with_their_remedy(stand_in, tmp_path, fail, error, words):
+    stand_in(step=STEP, fails=[fail])
+    with pytest.raises(error, match=words):
+        _run(tmp_path)
+    assert not (tmp_path / "part.ncu-rep").exists()
+
+
+def test_an_unknown_option_is_refused_as_by_the_real_one(stand_in, tmp_path):
+    stand_in(step=STEP)
+    command = ncu.arguments("ncu", SETTINGS, EVERY, tmp_path / "r.ncu-rep")
+    with pytest.raises(MachineRefused, match="option"):
+        ncu.run(
+            [command[0], "--no-such-option", *command[1:], *PROGRAM],
+            log=tmp_path / "log",
+            environment=os.environ,
+            stop=ncu.Stop(),
+        )
+
+
+def test_no_kernels_were_profiled(stand_in, tmp_path):
+    stand_in(step=STEP)
+    with pytest.raises(GpuatlasError, match="no kernel was profiled"):
+        _run(tmp_path, program=[sys.executable, "-c", MARKED])  # the range never starts
+    with pytest.raises(GpuatlasError, match="no kernel was profiled"):
+        _run(tmp_path, Part(("no_such_kernel",), None, None, 1, 1.0))
+
+
+def test_a_failing_program(stand_in, tmp_path):
+    stand_in(step=STEP)
+    with pytest.raises(GpuatlasError, match="profiled program failed"):
+        _run(tmp_path, program=[sys.executable, "-c", "import marked; marked.start(); raise SystemExit(3)"])
+
+
+def test_a_program_that_ends_inside_its_step(stand_in, tmp_path):
+    stand_in(step=STEP)
+    with pytest.raises(GpuatlasError, match="marked step"):
+        _run(tmp_path, program=[sys.executable, "-c", "import marked; marked.start()"])
+
+
+def test_lost_metrics_are_kept_and_an_essential_one_fails(stand_in, tmp_path):
+    stand_in(step=STEP, lost=["ctc__rx_bytes_data_user.sum"])
+    outcome, _ = _run(tmp_path)
+    assert outcome.lost == ["ctc__rx_bytes_data_user.sum"]
+    stand_in(step=STEP, lost=["gpu__time_duration.sum"])
+    with pytest.raises(GpuatlasError, match="gpu__time_duration.sum"):
+        _run(tmp_path)
+
+
+def test_a_missing_profiler(tmp_path):
+    with pytest.raises(MachineRefused, match="doctor"):
+        ncu.run(["/nowhere/ncu"], log=tmp_path / "log", environment=os.environ, stop=ncu.Stop())
+
+
+def test_a_stop_ends_the_profiler_and_its_program(stand_in, tmp_path):
+    stand_in(step=STEP)
+    pid = tmp_path / "pid"
+    program = [
+        sys.executable,
+        "-c",
+        f"import os, time, pathlib; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)",
+    ]
+    stop = ncu.Stop()
+
+    def request() -> None:
+        while not (pid.exists() and pid.read_text()):
+            time.sleep(0.05)
+        stop.requested.set()
+
+    threading.Thread(target=request).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted, match="again"):
+        ncu.run(
+            [*ncu.arguments("ncu", SETTINGS, EVERY, tmp_path / "r.ncu-rep"), *program],
+            log=tmp_path / "log",
+            environment=os.environ,
+            stop=stop,
+        )
+    assert time.monotonic() - began < 60
+    state = Path("/proc", pid.read_text(), "stat")
+    assert not state.exists() or ") Z " in state.read_text()
+
+
+def test_the_version(stand_in, tmp_path):
+    folder = stand_in(step=[])
+    assert ncu.version(str(folder / "ncu")) == "2025.3.1.0"
+    assert ncu.version(str(tmp_path / "none")) is None
+    assert not (folder / "calls.jsonl").exists()
+
+
+def test_the_temporary_folder_is_the_job_s(stand_in, tmp_path):
+    folder = stand_in(step=STEP)
+    _run(tmp_path)
+    (call,) = calls(folder)
+    assert call["tmpdir"] == str(tmp_path)
+    assert call["command"] == PROGRAM

@@ -1,0 +1,122 @@
+import pytest
+
+from gpuatlas.capture.cost import CostModel, estimate, seconds, shown
+from gpuatlas.capture.plan import PART_S, charge, parse_mode, plan_configs, plan_first
+from gpuatlas.capture.timeline import Configuration, timeline_of
+from gpuatlas.errors import ConfigError
+
+
+def _configurations(count: int, functions: int) -> list[Configuration]:
+    return [
+        Configuration(
+            f"key{number}", f"kernel_{number % functions}", 2, 1e3 * (number + 1), frozenset({"forward"})
+        )
+        for number in range(count)
+    ]
+
+
+def test_default_sections_cost_what_was_measured():
+    model = estimate(["section"] * 9, [], step_ns=0, compiled=False)
+    assert model.passes == 27
+    assert model.launch_s(3000) == pytest.approx(0.8, abs=0.02)
+    assert estimate([], ["metric"] * 12, step_ns=0, compiled=False).launch_s(3000) == pytest.approx(
+        0.35, abs=0.02
+    )
+
+
+def test_a_probe_replaces_the_guessed_passes():
+    assert estimate(["section"], [], step_ns=0, compiled=False, passes=44).passes == 44
+
+
+def test_compiling_costs_start_up():
+    plain, compiled = (estimate(["s"], [], step_ns=2e9, compiled=on).startup_s for on in (False, True))
+    assert compiled > plain > 6
+
+
+def test_one_short_capture_is_one_part_without_a_filter():
+    plan = plan_configs(_configurations(50, 7), CostModel(27, 30))
+    (part,) = plan.parts
+    assert part.functions is None
+    assert part.launches == plan.launches == 50
+    assert plan.seconds == pytest.approx(part.modelled_s + 30)
+
+
+def test_long_captures_are_cut_at_kernels_and_nothing_is_lost():
+    every = _configurations(1000, 40)
+    plan = plan_configs(every, CostModel(27, 30))
+    assert len(plan.parts) > 3
+    named = [name for part in plan.parts for name in part.functions or ()]
+    assert sorted(named) == sorted({one.function for one in every})
+    assert sum(part.launches for part in plan.parts) == 1000
+    assert all(part.modelled_s + 30 <= PART_S for part in plan.parts)
+    assert plan.left_out == frozenset()
+
+
+def test_a_budget_takes_kernels_by_gpu_time_until_it_is_spent():
+    every = _configurations(1000, 40)
+    cost = CostModel(27, 30)
+    half = plan_configs(every, cost).seconds / 2
+    plan = plan_configs(every, cost, budget_s=half)
+    assert 0.8 * half < plan.seconds <= half
+    taken = {name for part in plan.parts for name in part.functions or ()}
+    time = {
+        name: sum(one.time_ns for one in every if one.function == name)
+        for name in {o.function for o in every}
+    }
+    assert min(time[name] for name in taken) >= max(time[name] for name in time if name not in taken) * 0.95
+    assert plan.left_out == {one.key for one in every if one.function not in taken}
+
+
+def test_a_budget_below_the_start_up_takes_nothing():
+    plan = plan_configs(_configurations(10, 2), CostModel(27, 30), budget_s=29)
+    assert not plan.parts
+    assert len(plan.left_out) == 10
+
+
+def test_an_interrupted_capture_goes_on_with_what_is_missing():
+    every = _configurations(1000, 40)
+    cost = CostModel(27, 30)
+    first = plan_configs(every, cost).parts[0]
+    rest = plan_configs(every, cost, done=first.functions or ())
+    assert rest.launches == 1000 - first.launches
+    assert not {name for part in rest.parts for name in part.functions or ()} & set(first.functions or ())
+
+
+def test_first_launches_are_cut_into_ranges():
+    count = 700
+    timeline = timeline_of(["k"] * count, ["n"] * count, [1e5] * count, ["forward"] * count)
+    plan = plan_first(timeline, 0, CostModel(27, 30))
+    assert [part.skip for part in plan.parts] == [
+        sum(before.count or 0 for before in plan.parts[:number]) for number in range(len(plan.parts))
+    ]
+    assert sum(part.count or 0 for part in plan.parts) == count
+    assert plan_first(timeline, 500, CostModel(27, 30)).launches == 500
+    assert plan_first(timeline, 500, CostModel(27, 30), done=480).launches == 20
+    assert plan_first(timeline, 9999, CostModel(27, 30)).launches == count
+    short = plan_first(timeline, 0, CostModel(27, 30), budget_s=150)
+    assert short.seconds <= 150 < short.seconds + 1
+
+
+@pytest.mark.parametrize(("text", "first"), [("configs", None), ("first:500", 500), ("first:inf", 0)])
+def test_modes(text, first):
+    mode = parse_mode(text)
+    assert (mode.first, mode.text) == (first, text)
+
+
+@pytest.mark.parametrize("text", ["", "first", "first:0", "first:-1", "config", "first:x"])
+def test_wrong_modes(text):
+    with pytest.raises(ConfigError, match="--mode"):
+        parse_mode(text)
+
+
+def test_durations():
+    assert [seconds(text) for text in ("90s", "30m", "2h")] == [90, 1800, 7200]
+    assert [shown(total) for total in (42, 600, 3900)] == ["42 s", "10 min", "1 h 05 min"]
+    with pytest.raises(ConfigError, match="30m"):
+        seconds("30")
+
+
+def test_a_site_charges_hours():
+    cost = charge(1800, {"service_units_per_hour": 4, "gpus": 1})
+    assert (cost.gpu_hours, cost.service_units) == (0.5, 2.0)
+    assert charge(3600, {"gpus": 2}).service_units is None
