@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.capture.blocks import Recording, read
+from tests.capture.stand_in import HELP, ROOT
 
 from gpuatlas.names import launch_key
 from gpuatlas.tables import schema
-from tests.capture.blocks import Recording, read
-from tests.capture.stand_in import HELP, ROOT
 
 RECORDING = ROOT / "tests" / "data" / "windows" / "h200" / "opt1" / "report.ncu-repz"
 Make = Callable[..., Path]

@@ -24,6 +24,11 @@ ROOT = HERE.parent.parent
 HELP = ROOT / "tests" / "data" / "capture" / "ncu_help.txt"
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of the real help text."""
@@ -108,13 +113,11 @@ def main(script: Path) -> None:
     repeated: null, "kill:N" (after N launches), "permission", "busy", "refuse", "hang".
     """
     if len(sys.argv) == 2 and sys.argv[1] == "--version":
-        print(
-            "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)"
-        )
+        say("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)")
         return
     told = json.loads(script.read_text(encoding="utf-8"))
     if sys.argv[1:] == ["--list-chips"]:
-        print(told.get("chips", "ga100, ga102, gh100, gb100"))
+        say(told.get("chips", "ga100, ga102, gh100, gb100"))
         return
     held, command = parse(sys.argv[1:], options(HELP.read_text(encoding="utf-8")))
     calls = script.with_name("calls.jsonl")
@@ -125,7 +128,7 @@ def main(script: Path) -> None:
         )
     fails = told.get("fails") or [None]
     fail = fails[min(number, len(fails) - 1)]
-    print(f"==PROF== Connected to process {os.getpid()} ({command[0]})", flush=True)
+    say(f"==PROF== Connected to process {os.getpid()} ({command[0]})")
     if fail == "hang":
         time.sleep(600)
     with tempfile.TemporaryDirectory() as name:
@@ -145,38 +148,37 @@ def _profile(
     chosen = select(recording.launches, sequence, held)
     lost = told.get("lost", [])
     if lost and chosen:
-        print(
+        say(
             f"==WARNING== Unable to access the following {len(lost)} metrics: {', '.join(lost)}.\n",
-            flush=True,
         )
     for position, launch in enumerate(chosen):
         if fail == f"kill:{position}":
             os.kill(os.getpid(), signal.SIGKILL)
         shown = f'"{recording.launches[launch].function[:28]}"'
         if fail == "permission":
-            print(
+            say(
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters "
                 "on the target device 0. For instructions on enabling permissions and to get more information see "
                 "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
             )
             sys.exit(1)
         if fail == "busy":
-            print("==ERROR== An error was reported by the driver\n")
-            print(
+            say("==ERROR== An error was reported by the driver\n")
+            say(
                 "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like "
                 "DCGM) is concurrently collecting profiling data. See "
                 "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#faq for more details."
             )
-            print(f"==ERROR== Failed to profile {shown} in process {os.getpid()}")
+            say(f"==ERROR== Failed to profile {shown} in process {os.getpid()}")
             sys.exit(1)
         time.sleep(told.get("launch_s", 0.0))
         passes = told.get("passes", 27)
-        print(f"==PROF== Profiling {shown} - {position}: 0%....50%....100% - {passes} passes", flush=True)
-    print(f"==PROF== Disconnected from process {os.getpid()}", flush=True)
+        say(f"==PROF== Profiling {shown} - {position}: 0%....50%....100% - {passes} passes")
+    say(f"==PROF== Disconnected from process {os.getpid()}")
     if status:
-        print(f"==ERROR== The application returned an error code ({status}).")
+        say(f"==ERROR== The application returned an error code ({status}).")
     if not chosen:
-        print("==WARNING== No kernels were profiled.", flush=True)
+        say("==WARNING== No kernels were profiled.")
         sys.exit(1 if status else 0)
     _write(recording, chosen, held, lost, thin=fail == "thin")
     sys.exit(1 if status else 0)
@@ -193,4 +195,4 @@ def _write(
         sys.exit(f"==ERROR== Failed to create report file {report}: it exists")
     data = build(recording, chosen[:-1] if thin else chosen, metrics=kept - set(lost), sections=sections)
     report.write_bytes(data)
-    print(f"==PROF== Report: {report}", flush=True)
+    say(f"==PROF== Report: {report}")

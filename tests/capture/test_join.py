@@ -2,11 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.capture.conftest import key_of, write_timeline
 
 from gpuatlas.capture.join import join, require_backward, require_order
 from gpuatlas.capture.timeline import function_base, read_timeline, timeline_of
 from gpuatlas.errors import GpuatlasError, InputRefused
-from tests.capture.conftest import key_of, write_timeline
 
 PAIRS = Path(__file__).parent.parent / "data" / "ncurep" / "name_pairs.json"
 

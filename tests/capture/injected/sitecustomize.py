@@ -4,10 +4,11 @@ import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 
 def _tell(event: str) -> None:
-    with open(os.environ["STAND_IN_EVENTS"], "a", encoding="utf-8") as file:
+    with Path(os.environ["STAND_IN_EVENTS"]).open("a", encoding="utf-8") as file:
         file.write(event + "\n")
 
 

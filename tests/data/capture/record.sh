@@ -11,7 +11,7 @@ nvidia-smi --query-gpu=name,compute_cap,driver_version,memory.free,clocks.sm,clo
     --format=csv,noheader,nounits >"$out/nvidia_smi.txt" 2>&1
 grep RmProfilingAdminOnly /proc/driver/nvidia/params >"$out/params.txt" 2>&1
 # What ncu prints for an unknown option, for a filter that matches nothing, for an unknown section and metric, and
-# how --launch-skip counts inside a profiler range.
+# how --launch-skip and --kernel-id count inside a profiler range.
 program='
 import torch
 x = torch.ones(1 << 20, device="cuda")
@@ -34,5 +34,9 @@ run skip --metrics gpu__time_duration.sum --launch-skip 2 --launch-count 5
 run configs --metrics gpu__time_duration.sum --filter-mode per-launch-config --launch-count 1
 run name --metrics gpu__time_duration.sum --filter-mode per-launch-config --launch-count 1 \
     --kernel-name-base function --kernel-name 'regex:^(vectorized_elementwise_kernel)$'
-cp /tmp/skip.ncu-rep /tmp/configs.ncu-rep "$out/" 2>/dev/null
+run kernel_id --metrics gpu__time_duration.sum --kernel-id '::regex:^vectorized_elementwise_kernel$:^(2|5)$'
+run kernel_id_all --metrics gpu__time_duration.sum --kernel-id ':::^(2|5)$'
+for name in skip configs name kernel_id kernel_id_all; do
+    ncu --import "/tmp/$name.ncu-rep" --page raw --csv --metrics gpu__time_duration.sum >>"$out/said_$name.txt" 2>&1
+done
 ls -l "$out"
