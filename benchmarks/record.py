@@ -1,0 +1,123 @@
+"""Makes one recording on this machine's GPU: timing, timeline and capture of a target, slim and redacted.
+
+    python benchmarks/record.py --target opt1 --architecture h200 --work FOLDER --out FOLDER --seconds 520
+
+It stops by itself before `--seconds` are over, keeps what is finished in `--work` and copies it to
+`--out/work`: run it again with that folder as `--work` to go on. A finished recording lies in
+`--out/recording`, shaped like a folder of resources/recordings.
+"""
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+TIMING = ("timings.parquet", "timeline.parquet", "evidence.json", "environment.json")
+RESERVE_S = 25.0
+"""Kept for stopping the profiler and copying what is finished."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--architecture", default="h200")
+    parser.add_argument("--network", default="whole_head_128")
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--mode", default="configs")
+    parser.add_argument("--budget")
+    parser.add_argument("--repeats", default="5")
+    parser.add_argument("--steps", default="3")
+    parser.add_argument("--against", type=Path, help="timeline.parquet of the baseline")
+    parser.add_argument(
+        "--timing", type=Path, help="a finished timing folder to take instead of measuring one"
+    )
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=520.0)
+    chosen = parser.parse_args()
+    end = time.monotonic() + chosen.seconds - RESERVE_S
+    name = chosen.target if chosen.mode == "configs" else f"{chosen.target}_{chosen.mode.replace(':', '')}"
+    cell = chosen.work / chosen.architecture / name
+    cell.mkdir(parents=True, exist_ok=True)
+    try:
+        status = _record(chosen, cell, end)
+    finally:
+        kept = chosen.out / "work" / chosen.architecture / name
+        shutil.copytree(cell, kept, dirs_exist_ok=True)
+    if status == 0:
+        _publish(cell, chosen.out / "recording" / chosen.architecture / name)
+    return status
+
+
+def _record(chosen: argparse.Namespace, cell: Path, end: float) -> int:
+    timing = cell / "timing"
+    if chosen.timing is not None and not timing.exists():
+        shutil.copytree(chosen.timing, timing)
+    what = ["--targets", "config/targets.yaml", "--target", chosen.target]
+    what += ["--network", chosen.network, "--size", str(chosen.size)]
+    if not (timing / "timings.parquet").exists():
+        repeats = ["--repeats", chosen.repeats, "--steps", chosen.steps]
+        if status := _run(["timing", *what, *repeats, "--out", str(timing)], end):
+            return status
+    if not (timing / "timeline.parquet").exists():
+        against = ["--against", str(chosen.against)] if chosen.against else []
+        if status := _run(["timeline", *what, *against, "--allow-no-effect", "--out", str(timing)], end):
+            return status
+    return _run(["capture", *what, "--timing", str(timing), *_capture_options(chosen), *_folders(cell)], end)
+
+
+def _folders(cell: Path) -> list[str]:
+    return ["--state", str(cell / ".state"), "--out", str(cell / "capture")]
+
+
+def _capture_options(chosen: argparse.Namespace) -> list[str]:
+    settings = yaml.safe_load(Path("config/config.yaml").read_text(encoding="utf-8"))["capture"]
+    options = ["--mode", chosen.mode, "--replay", settings["replay"]]
+    options += ["--cache-control", settings["cache_control"], "--clock-control", settings["clock_control"]]
+    options += [text for section in settings["sections"] for text in ("--section", section)]
+    options += [text for metric in settings["metrics"] for text in ("--metric", metric)]
+    return options + (["--budget", chosen.budget] if chosen.budget else [])
+
+
+def _run(arguments: list[str], end: float) -> int:
+    """Run a command of gpuatlas; stop it in an orderly way when the time is over."""
+    left = end - time.monotonic()
+    if left < 30:
+        print("out of time: run again to go on", flush=True)
+        return 75
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "gpuatlas.cli", *arguments])
+    try:
+        status = process.wait(left)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        try:
+            status = process.wait(RESERVE_S - 5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+    print(f"{arguments[0]}: exit status {status} after {time.monotonic() - began:.0f} s", flush=True)
+    return status
+
+
+def _publish(cell: Path, recording: Path) -> None:
+    recording.mkdir(parents=True, exist_ok=True)
+    report = recording / "report.ncu-repz"
+    slim = ["slim", str(cell / "capture" / "report.ncu-repz"), "--out", str(report)]
+    subprocess.run([sys.executable, "-m", "gpuatlas.cli", *slim, "--redact", "--drop-instances"], check=True)
+    for name in ("plan.json", "environment.json"):
+        shutil.copy(cell / "capture" / name, recording)
+    shutil.copytree(cell / "timing", recording / "timing", dirs_exist_ok=True)
+    size = sum(path.stat().st_size for path in recording.rglob("*") if path.is_file())
+    print(f"{recording}: {size / 1e6:.2f} MB, report {report.stat().st_size / 1e6:.2f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
