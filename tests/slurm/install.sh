@@ -1,0 +1,13 @@
+#!/bin/sh
+# Installs what the tests on real Slurm clusters need (Debian 12, as root). Nothing is started.
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+if ! command -v slurmctld >/dev/null || ! command -v mariadbd >/dev/null; then
+    apt-get update -qq
+    # No daemon may start by itself: the tests start their own.
+    policy=/usr/sbin/policy-rc.d
+    [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; made=1; }
+    apt-get install -y -qq --no-install-recommends \
+        munge slurmctld slurmd slurmdbd slurm-client mariadb-server util-linux procps
+    [ -z "${made:-}" ] || rm $policy
+fi
