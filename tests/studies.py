@@ -86,6 +86,12 @@ def scaled(source: pa.Table, factors: dict[str, float]) -> pa.Table:
     return source.set_column(source.column_names.index("value"), source.schema.field("value"), values)
 
 
+def longer(launches: pa.Table, factor: float) -> pa.Table:
+    """Return a launches table whose launches last longer."""
+    at = launches.column_names.index("duration_ns")
+    return launches.set_column(at, launches.schema.field(at), pc.multiply(launches["duration_ns"], factor))
+
+
 def add_step(
     results: Path,
     windows_folder: Path,
@@ -103,10 +109,7 @@ def add_step(
         if name == "metrics" and metrics:
             found = scaled(found, metrics)
         if name == "launches":
-            longer = pc.multiply(found["duration_ns"], duration)
-            found = found.set_column(
-                found.column_names.index("duration_ns"), found.schema.field("duration_ns"), longer
-            )
+            found = longer(found, duration)
         path = table(results, name, architecture, target)
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(found, path)

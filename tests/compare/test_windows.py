@@ -1,7 +1,7 @@
 """The recorded windows: figures that agree with NVIDIA's reader, and nothing that compares two windows."""
 
-import csv
 import shutil
+from importlib import import_module
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +10,8 @@ from tests import studies
 from gpuatlas.compare.run import TABLES, compare
 from gpuatlas.compare.verdicts import write_claims
 from gpuatlas.figures import FIGURES
-from gpuatlas.figures.draw import draw
+from gpuatlas.figures.inputs import Inputs
+from gpuatlas.figures.style import use_style
 
 CLAIMS = studies.ROOT / "config" / "claims.yaml"
 TARGETS = list(studies.RECORDED)
@@ -111,34 +112,34 @@ def test_no_claim_is_judged_by_a_window(recorded):
     assert all(check["measured"] is None and check["value"] is None for check in checks)
 
 
-def of_others(path, target):
-    """Return the lines of a CSV that do not speak of `target`."""
-    with path.open(newline="") as stream:
-        return [row for row in csv.DictReader(stream) if row["target"] != target]
+def said(results):
+    """Return everything that is written or drawn, place by place."""
+    found = {name: rows(results, name) for name in TABLES}
+    for name in ("verdicts", "checks", "reported"):
+        found[f"claims {name}"] = pq.read_table(results / "claims" / f"{name}.parquet").to_pylist()
+    for name in FIGURES:
+        found[f"figure {name}"] = import_module(f"gpuatlas.figures.{name}").draw(Inputs(results))[1]
+    for entry in [*found["claims verdicts"], *found["figure claims_overview"]]:
+        entry.pop("inputs")  # they name the reference's files, whatever these hold
+    return found
 
 
 def test_what_is_said_of_a_window_depends_on_no_other_window(recorded, tmp_path):
     """A ratio between two captures would change when one of them changes."""
-    before, after = tmp_path / "before", tmp_path / "after"
-    shutil.copytree(recorded, before)
-    shutil.copytree(recorded, after)
-    draw(before)
-    path = studies.table(after, "metrics", "h200", "baseline")
+    use_style()
+    results = tmp_path / "results"
+    shutil.copytree(recorded, results)
+    path = studies.table(results, "metrics", "h200", "baseline")
     table = pq.read_table(path, partitioning=None)
-    names = set(table["metric"].to_pylist())
-    pq.write_table(studies.scaled(table, dict.fromkeys(names, 10.0)), path)
-    launches = studies.table(after, "launches", "h200", "baseline")
-    longer = pq.read_table(launches, partitioning=None).to_pylist()
-    schema = pq.read_schema(launches)
-    for launch in longer:
-        launch["duration_ns"] *= 10.0
-    pq.write_table(type(table).from_pylist(longer, schema=schema), launches)
-    compare(after)
-    write_claims(after, CLAIMS)
-    draw(after)
-    changed = 0
-    places = [f"compare/{name}.csv" for name in TABLES] + [f"claims/{n}.csv" for n in ("checks", "reported")]
-    for place in [*places, *(f"figures/{name}.csv" for name in FIGURES)]:
-        assert of_others(before / place, "baseline") == of_others(after / place, "baseline"), place
-        changed += (before / place).read_bytes() != (after / place).read_bytes()
-    assert changed > len(TABLES)
+    pq.write_table(studies.scaled(table, dict.fromkeys(set(table["metric"].to_pylist()), 10.0)), path)
+    launches = studies.table(results, "launches", "h200", "baseline")
+    pq.write_table(studies.longer(pq.read_table(launches, partitioning=None), 10.0), launches)
+    compare(results)
+    write_claims(results, CLAIMS)
+    before, after = said(recorded), said(results)
+    changed = []
+    for place, entries in after.items():
+        others = [entry for entry in entries if entry["target"] != "baseline"]
+        assert others == [entry for entry in before[place] if entry["target"] != "baseline"], place
+        changed += [place] if entries != before[place] else []
+    assert {"summary", "classes", "kernels", "roofline", "figure memory", "figure roofline"} <= set(changed)

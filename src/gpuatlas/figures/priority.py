@@ -54,7 +54,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         panel.set_xlim(0, 1.18 * longest)
         kept = {row["name"] for row in scores}
         drawn += [r for r in rows if r["name"] in kept]
-    axes[-1].set_xlabel("share of the capture's GPU time (%)")
+    upper.supxlabel("share of the capture's GPU time (%)" if cells else "", fontsize=7.5)
     handles = [
         Rectangle((0, 0), 1, 1, fill=False, ec=DARK, label="share of GPU time"),
         Rectangle((0, 0), 1, 1, fc="#bbbbbb", ec=DARK, label="priority: share × estimated global speed-up"),

@@ -150,7 +150,7 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float | None, *, labels: boo
         )
         inside = bar.value > 0.72 * limit
         axes.text(
-            bar.value + (-0.015 if inside else 0.015) * limit,
+            min(bar.value, limit) + (-0.015 if inside else 0.015) * limit,
             place,
             bar.text or short(bar.value),
             ha="right" if inside else "left",
