@@ -58,6 +58,94 @@ def _convert(
         raise typer.Exit(result.refused[0].exit_code)
 
 
+def _check(
+    files: _Reports,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Check that reports are whole: a line a file; exit status 3 if one is not."""
+    import json
+
+    from gpuatlas.errors import InputRefused
+    from gpuatlas.ncurep.check import check
+
+    failed = False
+    for path in files:
+        try:
+            found = check(path)
+        except InputRefused as error:
+            failed = True
+            entry: dict[str, object] = {"path": str(path), "whole": False, "reason": str(error)}
+            line = str(error)
+        else:
+            entry = {
+                "path": str(path),
+                "whole": True,
+                "launches": found.launches,
+                "metrics": found.metrics,
+                "instances": found.instances,
+                "ncu_version": found.ncu_version,
+                "device": found.device,
+            }
+            newer = (
+                f"; {found.extended} launches have fields of a newer Nsight Compute" if found.extended else ""
+            )
+            line = (
+                f"{path}: whole, {found.launches} launches, {found.metrics} metrics, "
+                f"ncu {found.ncu_version or 'before 2020'}, {found.device}{newer}"
+            )
+        console.out.print(json.dumps(entry) if as_json else line, markup=False)
+    if failed:
+        raise typer.Exit(InputRefused.exit_code)
+
+
+def _slim(
+    report: Annotated[Path, typer.Argument(metavar="REPORT")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The new report; .ncu-repz is packed.")],
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Leave out host, user, process, addresses, environment, command line."),
+    ] = False,
+    drop_instances: Annotated[
+        bool, typer.Option("--drop-instances", help="Leave out the values per instance.")
+    ] = False,
+) -> None:
+    """Write a report without embedded code, for keeping and publishing."""
+    from gpuatlas.errors import ConfigError
+    from gpuatlas.ncurep.slim import slim
+
+    if out.suffix not in (".ncu-rep", ".ncu-repz"):
+        raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
+    done = slim(report, out, redact=redact, drop_instances=drop_instances)
+    console.out.print(
+        f"{out}: {done.launches} launches, {done.before} bytes became {done.after}", markup=False
+    )
+
+
+def _info(
+    report: Annotated[Path, typer.Argument(metavar="REPORT")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what a report holds: device, versions, launches, sections, size by part."""
+    import json
+
+    from gpuatlas.ncurep.info import as_dict, info
+
+    found = as_dict(info(report))
+    if as_json:
+        console.out.print(json.dumps(found, indent=2), markup=False)
+        return
+    for name, value in found.items():
+        if isinstance(value, dict):
+            console.out.print(f"{name}:", markup=False)
+            for key, number in value.items():
+                console.out.print(f"  {key:<45} {number:>14}", markup=False)
+        else:
+            console.out.print(f"{name + ':':<20} {value}", markup=False)
+
+
 def register(app: typer.Typer) -> None:
     """Add this stage's commands to `app`."""
     app.command("convert")(_convert)
+    app.command("check")(_check)
+    app.command("slim")(_slim)
+    app.command("info")(_info)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuatlas.ncurep.messages import InstanceList
-from gpuatlas.ncurep.wire import WireError, parse
+from gpuatlas.ncurep.wire import WireError, decode_text, parse
 
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
@@ -35,7 +35,7 @@ class Values:
     """The value as a double; 0 for NONE and TEXT."""
     integer: npt.NDArray[np.uint64]
     """The exact integer for UINT32 and UINT64; else 0."""
-    text: dict[int, bytes]
+    text: dict[int, str]
     """Row -> text, for TEXT."""
 
 
@@ -70,13 +70,17 @@ class Instances:
 
 
 class Buffer:
-    """Messages joined in one buffer, padded so that looking a little past its end is harmless."""
+    """Messages joined in one buffer, a zero byte after each.
+
+    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at the end
+    makes looking a little further harmless.
+    """
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-        self.end = np.cumsum(sizes)
+        self.end = np.cumsum(sizes + 1) - 1
         self.start = self.end - sizes
-        self.raw = b"".join((*messages, _PAD))
+        self.raw = b"\0".join((*messages, _PAD))
         self.byte = np.frombuffer(self.raw, np.uint8)
         # Every offset as the start of an 8-byte number: one gather reads unaligned values.
         count = len(self.raw) - 7
@@ -136,13 +140,18 @@ def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _In
     active, position, limit = np.arange(len(first)), first, buffer.end
     launches, starts, ends = [], [], []
     while active.size:
-        start, end = buffer.sized(position + 1)
+        size = buffer.byte[position + 1]
+        if size.max() < 0x80:
+            start = position + 2
+            end = start + size
+        else:
+            start, end = buffer.sized(position + 1)
         if (end > limit).any():
             raise WireError("a metric is longer than its launch")
         launches.append(active)
         starts.append(start)
         ends.append(end)
-        more = (buffer.byte[end] == METRIC_TAG) & (end < limit)
+        more = buffer.byte[end] == METRIC_TAG
         if more.all():
             position = end
         else:
@@ -154,20 +163,20 @@ def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _In
     return launch[order], np.concatenate(starts)[order], np.concatenate(ends)[order], last
 
 
-def decode_metrics(buffer: Buffer, launch: _Ints, start: _Ints, end: _Ints) -> Metrics:
-    """Decode the metric entries that `metric_spans` found.
+def decode_metrics(buffer: Buffer, launch: _Ints, start: _Ints, end: _Ints, names: int) -> Metrics:
+    """Decode the metric entries that `metric_spans` found; `names` is how many name ids there are.
 
     Raises
     ------
     WireError
-        If an entry is not exactly of the shape above.
+        If an entry is not exactly of the shape above, or its name id is beyond the string tables.
     """
     byte = buffer.byte
     if not (byte[start] == _NAME_TAG).all():
         raise WireError("a metric has no name id")
     name, at = buffer.varint(start + 1)
-    if (name >= np.uint64(1 << 31)).any():
-        raise WireError("a metric has a name id out of range")
+    if (name >= np.uint64(names)).any():
+        raise WireError(f"a metric has the name id {name.max()}, and there are {names} names")
     stored = np.flatnonzero((byte[at] == _VALUE_TAG) & (at < end))
     values, after = _values(buffer, stored, at[stored] + 1, end, len(start))
     at[stored] = after
@@ -246,5 +255,5 @@ def _values(buffer: Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> 
     if not known.all():
         raise WireError("a metric's value is malformed")
     for row, first, last in zip(rows[chosen].tolist(), start.tolist(), end.tolist(), strict=True):
-        values.text[row] = buffer.raw[first:last]
+        values.text[row] = decode_text(buffer.raw[first:last], "a metric's text")
     return values, stop

@@ -9,7 +9,6 @@ import pyarrow as pa
 from gpuatlas.names import launch_key
 from gpuatlas.ncurep.launch import LaunchInfo
 from gpuatlas.ncurep.metrics import NONE, TEXT, UINT32, UINT64, Instances, Metrics, Values
-from gpuatlas.ncurep.wire import WireError, decode_text
 from gpuatlas.tables import schema
 from gpuatlas.tables.arrays import optional, primitives, sparse_strings, string_lists, strings
 from gpuatlas.tables.kinds import EXACT, number_in, text_mask
@@ -41,15 +40,7 @@ class MetricColumns:
         self._orders: dict[bytes, _Ints] = {}
 
     def ranks(self, metrics: Metrics) -> _Ints:
-        """Return the places of the metrics' names in `names`.
-
-        Raises
-        ------
-        WireError
-            If a name id is beyond the report's string tables.
-        """
-        if metrics.name.size and not 0 <= metrics.name.max() < len(self._rank):
-            raise WireError(f"a metric has the name id {metrics.name.max()} of {len(self._rank)}")
+        """Return the places of the metrics' names in `names`."""
         return self._rank[metrics.name]
 
     def rows(self, ranks: _Ints, counts: _Ints) -> _Ints:
@@ -85,7 +76,7 @@ class MetricColumns:
         for row in large[valid[large] & (metrics.values.integer[rows[large]] > 0)].tolist():
             texts[row] = str(metrics.values.integer[rows[row]])
         for row in np.flatnonzero(kind == TEXT).tolist():
-            text = decode_text(metrics.values.text[int(rows[row])], "a metric's text")
+            text = metrics.values.text[int(rows[row])]
             found = None if text_name[row] else number_in(text)
             if found is None:
                 texts[row] = text
@@ -124,7 +115,7 @@ class MetricColumns:
         correlation = instances.correlation
         identified = (correlation.kind == UINT64) | (correlation.kind == UINT32)
         texts = {
-            row: decode_text(correlation.text[old], "an instance's correlation id")
+            row: correlation.text[old]
             for row, old in enumerate(chosen.tolist() if correlation.text else ())
             if old in correlation.text
         }
@@ -145,8 +136,8 @@ class MetricColumns:
 def _numbers(values: Values) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Return values as doubles and which of them there are; texts that spell numbers count."""
     number, valid = values.number.copy(), (values.kind != NONE) & (values.kind != TEXT)
-    for row, raw in values.text.items():
-        found = number_in(decode_text(raw, "an instance's value"))
+    for row, text in values.text.items():
+        found = number_in(text)
         if found is not None:
             number[row], valid[row] = found, True
     return number, valid

@@ -1,11 +1,9 @@
 """Conversion of one report or several, the latter in parallel processes."""
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -130,6 +128,11 @@ def _write(report: _Report, out: Path, options: Options, progress: Progress | No
 
 def _convert_several(found: list[_Report], out: Path, options: Options, jobs: int, done: Conversion) -> None:
     """Convert each report in a process of its own, then join the tables in the order of the reports."""
+    # Imported here because one report, the common case, needs none of this.
+    import tempfile
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     first_launch = 0
     for number, report in enumerate(found):
         report.number, report.first_launch = number, first_launch

@@ -20,7 +20,6 @@ _TEXTS = {
     "launch__func_cache_config",
     "launch__kernel_name",
     "launch__tpc_enabled",
-    "numa__dev_display_name_all",
 }
 _TEXT_PREFIXES = ("breakdown:", "group:")
 EXACT = 2.0**53

@@ -12,17 +12,16 @@ import pyarrow.parquet as pq
 
 from gpuatlas import __version__
 from gpuatlas.errors import ConfigError
-from gpuatlas.ncurep.chunk import Chunk, chunks, decode
-from gpuatlas.ncurep.metrics import decode_instances
-from gpuatlas.ncurep.report import Loss, Outline, RawLaunch, launches
-from gpuatlas.ncurep.source import Damaged
-from gpuatlas.ncurep.wire import WireError
+from gpuatlas.ncurep.chunk import Chunk, decode_report
+from gpuatlas.ncurep.report import Loss, Outline
 from gpuatlas.tables import schema
 from gpuatlas.tables.columns import MetricColumns, launches_table
 from gpuatlas.tables.rules import rules_table
 
-_GROUP_ROWS = 1 << 19
-"""Rows are collected until there are as many; it bounds the memory."""
+_GROUP_BYTES = 8 << 20
+"""Rows are collected until they have this many bytes, then written as a row group; it bounds the memory."""
+_STATISTICS = ["launch_id", "metric", "key", "rule"]
+"""Columns worth statistics: those that a reader filters by."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class TableFiles:
         """Append rows to a table; they are written when enough for a row group have come together."""
         waiting = self._waiting[name]
         waiting.append(table)
-        if sum(part.num_rows for part in waiting) >= _GROUP_ROWS:
+        if sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
             self._flush(name)
 
     def _flush(self, name: str) -> None:
@@ -124,10 +123,14 @@ class TableFiles:
         if name not in self._writers:
             self._paths[name].parent.mkdir(parents=True, exist_ok=True)
             self._writers[name] = pq.ParquetWriter(
-                self._temporary(name), table_schema, compression="zstd", compression_level=3
+                self._temporary(name),
+                table_schema,
+                compression="zstd",
+                compression_level=3,
+                write_statistics=_STATISTICS,
             )
         if tables:
-            table = pa.concat_tables(tables).cast(table_schema)
+            table = pa.concat_tables(tables).replace_schema_metadata(table_schema.metadata)
             self._writers[name].write_table(table, row_group_size=max(table.num_rows, 1))
 
     def commit(self) -> None:
@@ -215,13 +218,12 @@ def add_report(
     columns = MetricColumns(report.names)
     result = Converted(report.source.path, 0, 0)
     extended = 0
-    for group in chunks(launches(report, loss)):
-        for chunk in _decoded(group, report, loss):
-            result.metrics += _add(files, chunk, columns, options, number, first_launch + result.launches)
-            result.launches += len(chunk.infos)
-            extended += chunk.extended
-            if progress:
-                progress(len(chunk.infos))
+    for chunk in decode_report(report, loss, instances=options.instances):
+        result.metrics += _add(files, chunk, columns, number, first_launch + result.launches)
+        result.launches += len(chunk.infos)
+        extended += chunk.extended
+        if progress:
+            progress(len(chunk.infos))
     if loss:
         result.lost = loss.launches
         result.notes.extend(loss.reasons[:3])
@@ -230,27 +232,7 @@ def add_report(
     return result
 
 
-def _decoded(group: list[RawLaunch], report: Outline, loss: Loss | None) -> Iterator[Chunk]:
-    """Decode a group of launches; a damaged one is found and refused, or left out and counted."""
-    try:
-        chunk = decode(group)
-    except WireError as error:
-        if len(group) > 1:
-            for launch in group:
-                yield from _decoded([launch], report, loss)
-            return
-        damage = Damaged(report.source.path, group[0].offset, f"a launch is damaged: {error}")
-        if loss is None:
-            raise damage from error
-        loss.launches += 1
-        loss.reasons.append(str(damage))
-        return
-    yield chunk
-
-
-def _add(
-    files: TableFiles, chunk: Chunk, columns: MetricColumns, options: Options, number: int, first_launch: int
-) -> int:
+def _add(files: TableFiles, chunk: Chunk, columns: MetricColumns, number: int, first_launch: int) -> int:
     """Append a decoded chunk to the tables; return the number of its metrics rows."""
     metrics = chunk.metrics
     ranks = columns.ranks(metrics)
@@ -259,7 +241,6 @@ def _add(
     files.add("launches", launches_table(chunk.infos, durations, first_launch, number))
     files.add("metrics", columns.table(metrics, ranks, rows, first_launch))
     files.add("rules", rules_table(chunk.rules, first_launch))
-    if options.instances:
-        instances = decode_instances(metrics)
-        files.add("instances", columns.instances(instances, metrics, ranks, rows, first_launch))
+    if chunk.instances:
+        files.add("instances", columns.instances(chunk.instances, metrics, ranks, rows, first_launch))
     return len(rows)

@@ -1,0 +1,45 @@
+"""Is a report whole? Everything in it is decoded strictly, the instances of metrics too."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuatlas.ncurep.chunk import decode_report
+from gpuatlas.ncurep.report import outline
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A report that is whole."""
+
+    path: Path
+    launches: int
+    metrics: int
+    """Stored metrics of all launches."""
+    instances: int
+    ncu_version: str
+    device: str
+    extended: int
+    """Launches with fields that this version does not know: of a newer Nsight Compute."""
+
+
+def check(path: Path) -> Checked:
+    """Decode a report in full and say what it holds.
+
+    The format has no checksum: a bit that flips within a number cannot be seen, and neither can a cut exactly
+    between two blocks of a report that does not state its number of launches (slim reports do).
+
+    Raises
+    ------
+    InputRefused
+        If the file is no report, or any part of it is damaged.
+    """
+    report = outline(path)
+    metrics = instances = extended = 0
+    for chunk in decode_report(report, instances=True):
+        metrics += len(chunk.metrics.name)
+        instances += len(chunk.instances.owner) if chunk.instances else 0
+        extended += chunk.extended
+    session = report.session
+    return Checked(
+        path, report.launches, metrics, instances, session.ncu_version, session.device_name, extended
+    )

@@ -1,0 +1,152 @@
+"""Writing reports: framing, packing, and what slim reports leave out."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gpuatlas.ncurep.report import LAUNCHES_ENTRY
+from gpuatlas.ncurep.source import MAGIC
+from gpuatlas.ncurep.wire import fields, read_varint, write_bytes, write_integer
+
+_FILE_HEADER = write_integer(1, 7)
+_LEVEL = 17
+# Field numbers of the block header.
+SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD, PROCESS = 1, 2, 3, 4, 5, 6
+_VERSIONS = 8
+_KEPT_SESSION = {2, 6, _VERSIONS}
+"""Creation time, devices, versions; the rest says host, user, process, addresses, environment, command line."""
+_METRICS, _INSTANCES = 13, 3
+_PRIVATE_RESULT = {28, 31}
+"""Fields of a result whose content may come from the host; a number above the known ones counts too."""
+_HIGHEST_PUBLIC_RESULT = 35
+
+
+@contextmanager
+def report_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a report for writing: packed with zstd if its name ends in .ncu-repz, and whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    packed = path.with_name(f".{path.name}.{os.getpid()}.zst.tmp")
+    try:
+        with plain.open("wb") as file:
+            yield file
+        if path.suffix == ".ncu-repz":
+            _pack(plain, packed)
+            packed.replace(path)
+        else:
+            plain.replace(path)
+    finally:
+        plain.unlink(missing_ok=True)
+        packed.unlink(missing_ok=True)
+
+
+def _pack(plain: Path, packed: Path) -> None:
+    """Compress a file to one zstd frame, which is what NVIDIA's reader expects."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(plain)) as file:
+        packed.write_bytes(pa.Codec("zstd", compression_level=_LEVEL).compress(file.read_buffer()))
+
+
+def write_start(out: BinaryIO) -> None:
+    """Write the magic and the file header."""
+    out.write(MAGIC + len(_FILE_HEADER).to_bytes(4, "little") + _FILE_HEADER)
+
+
+def write_block(out: BinaryIO, header: bytes, results: Sequence[bytes]) -> None:
+    """Write a block; `header` has no sources, and its counts are replaced by what `results` has."""
+    payload = sum(4 + len(result) for result in results)
+    counts = {SOURCES: 0, RESULTS: len(results), PAYLOAD: payload}
+    raw = b"".join(
+        write_integer(field.number, counts[field.number])
+        if field.number in counts
+        else header[field.start : field.end]
+        for field in fields(header)
+    )
+    out.write(len(raw).to_bytes(4, "little") + raw)
+    for result in results:
+        out.write(len(result).to_bytes(4, "little") + result)
+
+
+def new_header(strings: Sequence[str] = ()) -> bytes:
+    """Return the header of a further block, with metric names that are added to those before."""
+    table = b"".join(write_bytes(1, name.encode()) for name in strings)
+    return (
+        write_integer(SOURCES, 0)
+        + write_integer(RESULTS, 0)
+        + write_bytes(STRINGS, table)
+        + write_integer(PAYLOAD, 0)
+    )
+
+
+def with_launches(header: bytes, launches: int) -> bytes:
+    """Return a block header whose session tells the number of launches."""
+    entry = write_bytes(
+        _VERSIONS, write_bytes(1, LAUNCHES_ENTRY.encode()) + write_bytes(2, str(launches).encode())
+    )
+    out = []
+    done = False
+    for field in fields(header):
+        if field.number == SESSION:
+            out.append(write_bytes(SESSION, header[field.content : field.end] + entry))
+            done = True
+        elif field.number > SESSION and not done:
+            out.append(write_bytes(SESSION, entry))
+            done = True
+            out.append(header[field.start : field.end])
+        else:
+            out.append(header[field.start : field.end])
+    return b"".join(out)
+
+
+def plain_header(header: bytes, *, redact: bool) -> bytes:
+    """Return a block header without an older count of launches and, to `redact`, without what tells of the host."""
+    out = []
+    for field in fields(header):
+        if field.number == SESSION:
+            out.append(write_bytes(SESSION, _session(header[field.content : field.end], redact)))
+        elif not (redact and field.number == PROCESS):
+            out.append(header[field.start : field.end])
+    return b"".join(out)
+
+
+def _session(session: bytes, redact: bool) -> bytes:
+    mark = write_bytes(1, LAUNCHES_ENTRY.encode())
+    out = []
+    for field in fields(session):
+        counted = field.number == _VERSIONS and session.startswith(mark, field.content)
+        if not counted and (field.number in _KEPT_SESSION or not redact):
+            out.append(session[field.start : field.end])
+    return b"".join(out)
+
+
+def slim_result(result: bytes, *, redact: bool, drop_instances: bool) -> bytes:
+    """Return a result without what tells of the host, and without the instances of its metrics."""
+    if not (redact or drop_instances):
+        return result
+    out = []
+    for field in fields(result):
+        if field.number == _METRICS and drop_instances:
+            out.append(write_bytes(_METRICS, _without_instances(result[field.content : field.end])))
+        elif not (redact and (field.number in _PRIVATE_RESULT or field.number > _HIGHEST_PUBLIC_RESULT)):
+            out.append(result[field.start : field.end])
+    return b"".join(out)
+
+
+def _without_instances(metric: bytes) -> bytes:
+    return b"".join(metric[field.start : field.end] for field in fields(metric) if field.number != _INSTANCES)
+
+
+def renumber(result: bytes, ids: Sequence[int]) -> bytes:
+    """Return a result whose metrics have other name ids: ``ids[old]``."""
+    out = []
+    for field in fields(result):
+        if field.number == _METRICS:
+            metric = result[field.content : field.end]
+            old, rest = read_varint(metric, 1)  # behind the tag of the name id, which stands first
+            out.append(write_bytes(_METRICS, write_integer(1, ids[old]) + metric[rest:]))
+        else:
+            out.append(result[field.start : field.end])
+    return b"".join(out)
