@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shutil
 import warnings
 from importlib import import_module
@@ -163,6 +164,31 @@ def test_reported_numbers_are_hollow_and_measured_ones_filled(recorded):
                 reported = "reported in the paper" in axes._left_title.get_text()
                 faces[reported].add(patch.get_facecolor()[3] == 0)
     assert faces == {True: {True}, False: {False}}
+
+
+def test_a_reported_number_beside_a_measured_one_is_a_hollow_mark(full):
+    figure, rows = drawn(full, "pipe_utilization")
+    marks = {
+        (axes._left_title.get_text().split(" ")[0], line.get_xdata()[0]): line
+        for axes in figure.findobj(Axes)
+        for line in axes.lines
+    }
+    assert set(marks) == {("a100/baseline", 1.45), ("a100/opt1", 9.98)}
+    assert all(line.get_markerfacecolor() == "white" for line in marks.values())
+    assert sum(row["source"] == "reported" for row in rows) == 2
+
+
+def test_cells_of_different_stacks_say_so(full, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(full, results)
+    said = " ".join(t.get_text() for t in texts(drawn(results, "memory")[0]))
+    assert "stacks differ" not in said
+    path = results / "cells" / "a100" / "opt1" / "cell.json"
+    cell = json.loads(path.read_text())
+    cell["versions"]["ncu"] = "2022.2.0.0"
+    path.write_text(json.dumps(cell))
+    said = " ".join(t.get_text() for t in texts(drawn(results, "memory")[0]))
+    assert "The cells' software stacks differ." in said
 
 
 def test_files_are_whole_and_the_same_bytes_for_the_same_tables(recorded, tmp_path):

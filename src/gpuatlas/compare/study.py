@@ -66,6 +66,10 @@ class Cell:
 
     def describe(self) -> str:
         """Return what the cell is, in a few words."""
+        idle = "; target NOT in effect" if self.in_effect == "false" else ""
+        return self._kind() + idle
+
+    def _kind(self) -> str:
         if self.absent:
             return "absent"
         if self.window is not None:

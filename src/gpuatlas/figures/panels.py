@@ -61,7 +61,7 @@ def small_multiples(
                 f"{cell.name} — reported in the paper,\nno capture here", fontsize=7, linespacing=1.25
             )
     notes(footer, study, note)
-    return figure, [*rows, *(row for cell in others for row in of_cell(reported or [], cell))]
+    return figure, [*rows, *(row for cell in study.cells for row in of_cell(reported or [], cell))]
 
 
 def by_metric(rows: Rows) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
-from gpuatlas.figures.inputs import Inputs, Rows
+from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.panels import Drawn, by_metric, small_multiples
 from gpuatlas.figures.style import BLUE, GREEN, ORANGE, SKY, Bar
 
@@ -22,8 +22,8 @@ def draw(inputs: Inputs) -> Drawn:
     rows = [row for row in rows if row["value"] is not None or not (row["reason"] or "").startswith("absent")]
     reported = [row for row in inputs.claims("reported") if row["metric"] in STYLE]
 
-    def entries(_: Cell, found: Rows) -> Sequence[Bar]:
-        values = by_metric(found)
+    def entries(cell: Cell, found: Rows) -> Sequence[Bar]:
+        values, printed = by_metric(found), by_metric(of_cell(reported, cell))
         made = []
         for name, (colour, hatch) in STYLE.items():
             label = catalog.load().metrics[name].title.removesuffix(" utilisation")
@@ -31,7 +31,9 @@ def draw(inputs: Inputs) -> Drawn:
             if row is None:
                 made.append(Bar(label, None, colour, text="not reported"))
             else:
-                made.append(Bar(label, row["value"], colour, hatch, hollow=row["source"] == "reported"))
+                hollow = row["source"] == "reported"
+                beside = None if hollow or name not in printed else printed[name]["value"]
+                made.append(Bar(label, row["value"], colour, hatch, hollow=hollow, reported=beside))
         return made
 
     return small_multiples(

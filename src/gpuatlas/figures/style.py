@@ -46,7 +46,10 @@ CLASS_STYLE = {
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a panel: None is drawn as a hatched stub that says why; hollow bars are reported numbers."""
+    """A bar of a panel: None is drawn as a hatched stub that says why; hollow bars are reported numbers.
+
+    `reported` is a reported number beside a measured one, drawn as a hollow diamond.
+    """
 
     label: str
     value: float | None
@@ -54,6 +57,7 @@ class Bar:
     hatch: str = ""
     text: str = ""
     hollow: bool = False
+    reported: float | None = None
 
 
 def use_style() -> None:
@@ -158,6 +162,8 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float | None, *, labels: boo
             fontsize=6.5,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9} if inside else None,
         )
+        if bar.reported is not None:
+            axes.plot(min(bar.reported, limit), place, "D", mfc="white", mec=DARK, mew=0.9, ms=4.5, zorder=4)
     axes.set_yticks(range(len(entries)), [bar.label for bar in entries] if labels else [""] * len(entries))
     axes.set_ylim(len(entries) - 0.5, -0.5)
     axes.set_xlim(0, limit)
@@ -184,6 +190,8 @@ def notes(axes: Axes, study: Study, extra: str = "") -> None:
     said = []
     if any(cell.window for cell in captured):
         said.append("Windows: not comparable with each other.")
+    if len({tuple(sorted((c.manifest.get("versions") or {}).items(), key=str)) for c in captured}) > 1:
+        said.append("The cells' software stacks differ.")
     if extra:
         said.append(extra)
     lines = textwrap.wrap(" ".join(said), 150)
