@@ -141,8 +141,8 @@ def test_speed_is_judged_by_unprofiled_step_times_only(steps):
     cells = {"h100/baseline": {}, "h100/opt2": {"duration": 0.1}}
     key = ("fusion", "h100/opt2", "paper_cell")
     untimed = steps(cells)[key]
-    assert untimed["measured"] is None
-    assert "not timed" in untimed["explanation"]
+    assert (untimed["status"], untimed["measured"]) == ("not_measured", None)
+    assert untimed["explanation"].startswith("not measured (not timed); besides: Share of GPU time")
     times = {"h100/baseline": [100.0, 101, 99, 100, 100], "h100/opt2": [112.0, 113, 111, 112, 112]}
     assert steps(cells, timings=times)[key]["measured"] == pytest.approx(1.12)
     times["h100/opt2"] = times["h100/opt2"][:4]

@@ -177,6 +177,8 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
         own = not_comparable(results[0].subject.cell)
         return "not_measured", f"not measured ({own})" if own else "; ".join(reasons)
     text = "; ".join(r.explanation for r in measured)
+    if results[0].status == "not_measured":  # the principal check: the others alone do not make a verdict
+        return "not_measured", f"{results[0].explanation}; besides: {text}"
     if lost:
         text += f"; {len(lost)} of {len(results)} checks not measured: {'; '.join(reasons)}"
     found = {r.status for r in measured}
