@@ -1,7 +1,7 @@
 """Train and time the workload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +31,9 @@ def register(app: typer.Typer) -> None:
     data.command("phantom")(data_phantom)
     app.add_typer(data, name="data")
     app.command("train")(train)
+    app.command("sample")(sample)
+    app.command("timing")(timing)
+    app.command("timeline")(timeline)
 
 
 def data_phantom(
@@ -89,6 +92,152 @@ def train(
     ):
         run(prepared, dataset, plan, out, state, on_step=reporter.update)
     console.out.print(f"Trained {plan.steps} steps; results in {out}", markup=False)
+
+
+def sample(
+    *,
+    weights: Annotated[Path, typer.Option(help="A checkpoint: published, or final.pt of a training.")],
+    mask: Annotated[Path, typer.Option(help="NIfTI mask to draw a volume for.")],
+    targets: Targets,
+    target: TargetName,
+    out: Annotated[Path, typer.Option(help="NIfTI file (.nii.gz) to write.")],
+    picture: Annotated[Path | None, typer.Option(help="PNG of the mid-planes to write.")] = None,
+    which: Annotated[str, typer.Option(help="ema or model.")] = "ema",
+    network: Network = "whole_head_128",
+    size: Size = 128,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+) -> None:
+    """Draw a volume for a mask by ancestral sampling (250 steps)."""
+    from gpuatlas.workload.volumes import prepare_mask
+
+    if not out.name.endswith(".nii.gz"):
+        raise ConfigError(f"--out is {out}; give a name that ends in .nii.gz.")
+    prepared = _prepare(targets, target, network=network, size=size, seed=seed, device=device, force=force)
+    condition = prepare_mask(mask, size)
+
+    import torch
+
+    from gpuatlas.workload.diffusion import Diffusion, load_weights
+    from gpuatlas.workload.memory import out_of_memory_explained
+    from gpuatlas.workload.pictures import write_midplanes, write_nifti
+
+    load_weights(weights, prepared.network, which)
+    diffusion = Diffusion().to(prepared.device)
+    generator = torch.Generator(prepared.device).manual_seed(seed)
+    with (
+        console.progress() as progress,
+        out_of_memory_explained(prepared.device, f"sampling {network} at {size}³"),
+    ):
+        task = progress.add_task("sampling", total=diffusion.steps)
+        ready = torch.from_numpy(condition)[None].float().to(prepared.device)
+        drawn = diffusion.sample(prepared.predict, ready, 1, generator, lambda: progress.advance(task))
+    volume = drawn[0, 0].cpu().numpy()
+    write_nifti(out, volume)
+    if picture is not None:
+        write_midplanes(picture, volume, condition)
+    console.out.print(f"Drew {out} from the '{which}' weights of {weights}", markup=False)
+
+
+def timing(
+    *,
+    targets: Targets,
+    target: TargetName,
+    out: Annotated[Path, typer.Option(help="Folder for timings.parquet and environment.json.")],
+    network: Network = "whole_head_128",
+    size: Size = 128,
+    repeats: Annotated[int, typer.Option(min=5, help="Repeats of each variant.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps a repeat.")] = 10,
+    warmup: Annotated[int, typer.Option(min=1, help="Untimed steps before each variant.")] = 3,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+) -> None:
+    """Time optimiser steps without a profiler, with cuDNN's autotune off and on."""
+    prepared = _prepare(targets, target, network=network, size=size, seed=seed, device=device, force=force)
+
+    from gpuatlas.workload.environment import environment_record
+    from gpuatlas.workload.files import write_json, write_table
+    from gpuatlas.workload.inputs import step_volumes
+    from gpuatlas.workload.memory import out_of_memory_explained
+    from gpuatlas.workload.report import StepReporter
+    from gpuatlas.workload.step import ACCUMULATE, TrainingStep
+    from gpuatlas.workload.timing import VARIANTS, measure, summary, timings_table
+
+    environment = environment_record(prepared, data_sha256=None)
+    console.note(f"Timing {network} at {size}³ under {target} on {prepared.device}")
+    rows: list[dict[str, Any]] = []
+    with (
+        StepReporter("timing", repeats * len(VARIANTS)) as reporter,
+        out_of_memory_explained(prepared.device, f"timing {network} at {size}³ under {target}"),
+    ):
+        volumes = step_volumes(size, ACCUMULATE, prepared.device)
+        step = TrainingStep(prepared, seed)
+        reporter.update(0)
+        for variant in VARIANTS:
+            rows += measure(
+                step,
+                volumes,
+                variant,
+                repeats=repeats,
+                steps=steps,
+                warmup=warmup,
+                on_repeat=lambda repeat: reporter.update(len(rows) + repeat + 1),
+            )
+    write_json(out / "environment.json", environment)
+    write_table(out / "timings.parquet", timings_table(rows), {"target": target, "network": network})
+    for variant in VARIANTS:
+        result = summary(rows, variant)
+        console.out.print(
+            f"{target} {variant}: {result['median_ms']:.1f} ms a step, {result['min_ms']:.1f} to "
+            f"{result['max_ms']:.1f} over {repeats} repeats ({result['spread_percent']:.1f} %)",
+            markup=False,
+        )
+
+
+def timeline(
+    *,
+    targets: Targets,
+    target: TargetName,
+    out: Annotated[Path, typer.Option(help="Folder for timeline.parquet and evidence.json.")],
+    network: Network = "whole_head_128",
+    size: Size = 128,
+    against: Annotated[
+        Path | None, typer.Option(help="Timeline without the layout, for layout_time_change_min.")
+    ] = None,
+    allow_no_effect: Annotated[
+        bool, typer.Option("--allow-no-effect", help="Succeed although the target is not in effect.")
+    ] = False,
+    warmup: Annotated[int, typer.Option(min=1, help="Unrecorded steps before.")] = 3,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+) -> None:
+    """Record every launch of one step, and judge from it whether the target took effect."""
+    from gpuatlas.errors import GpuatlasError, MachineRefused
+
+    prepared = _prepare(targets, target, network=network, size=size, seed=seed, device=device, force=force)
+    if prepared.device.type != "cuda":
+        raise MachineRefused("A timeline is made of GPU kernels, and this process sees no CUDA GPU.")
+
+    from gpuatlas.workload.environment import environment_record
+    from gpuatlas.workload.evidence import failures
+    from gpuatlas.workload.files import write_json, write_table
+    from gpuatlas.workload.memory import out_of_memory_explained
+    from gpuatlas.workload.observe import observe
+
+    console.note(f"Recording one step of {network} at {size}³ under {target}")
+    with out_of_memory_explained(prepared.device, f"a step of {network} at {size}³ under {target}"):
+        table, evidence = observe(prepared, size, seed=seed, warmup=warmup, against=against)
+    write_json(out / "environment.json", environment_record(prepared, data_sha256=None))
+    write_json(out / "evidence.json", evidence)
+    write_table(out / "timeline.parquet", table, {"target": target, "network": network})
+    console.out.print(
+        f"{target}: {table.num_rows} launches, in effect: {evidence['in_effect']}", markup=False
+    )
+    if evidence["in_effect"] == "false" and not allow_no_effect:
+        raise GpuatlasError(f"Target '{target}' is not in effect here: {failures(evidence)}.")
 
 
 def _prepare(

@@ -5,8 +5,6 @@ results differ in the last bit), and files carry no time stamp.
 """
 
 import gzip
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuatlas.errors import ConfigError
+from gpuatlas.workload.files import write_bytes, write_json
 from gpuatlas.workload.volumes import resized
 
 VERSION = 1
@@ -105,14 +104,7 @@ def write_phantoms(
         for kind, array in zip(("image", "mask"), phantom(size, seed, index), strict=True):
             stored = nibabel.Nifti1Image(array, affine)  # type: ignore[no-untyped-call]
             content = gzip.compress(stored.to_bytes(), compresslevel=4, mtime=0)
-            _write(folder / f"{kind}s" / f"{kind}_{index:04d}.nii.gz", content)
+            write_bytes(folder / f"{kind}s" / f"{kind}_{index:04d}.nii.gz", content)
         on_volume()
     about = {"phantom": VERSION, "volumes": volumes, "size": size, "seed": seed}
-    _write(folder / "dataset.json", (json.dumps(about, indent=1) + "\n").encode())
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
+    write_json(folder / "dataset.json", about)

@@ -1,7 +1,6 @@
 """Volumes as files that people open: NIfTI, and a grey PNG of the mid-planes."""
 
 import gzip
-import os
 import struct
 import zlib
 from pathlib import Path
@@ -9,16 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuatlas.workload.files import write_bytes
+
 EDGE = 160
 """Pixels that a plane is enlarged to, at least, by repeating pixels."""
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file: to a temporary name beside it, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def write_nifti(path: Path, volume: NDArray[np.float32]) -> None:

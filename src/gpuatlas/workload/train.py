@@ -1,6 +1,5 @@
 """The training loop: resumable at any moment, and never waiting for the GPU in between."""
 
-import json
 import signal
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -21,8 +19,9 @@ from gpuatlas.workload.apply import Prepared
 from gpuatlas.workload.clock import Mark
 from gpuatlas.workload.data import Dataset, batches
 from gpuatlas.workload.environment import environment_record
+from gpuatlas.workload.files import write_json, write_table
 from gpuatlas.workload.memory import peak_bytes, reset_peak
-from gpuatlas.workload.pictures import write_bytes, write_midplanes, write_nifti
+from gpuatlas.workload.pictures import write_midplanes, write_nifti
 from gpuatlas.workload.step import ACCUMULATE, LEARNING_RATE, TrainingStep
 
 EMA_DECAY = 0.995
@@ -248,12 +247,10 @@ def _sample_weights(plan: Plan) -> str:
     return "ema" if plan.steps >= EMA_START else "model"
 
 
-def _write_log(out: Path, step: TrainingStep, progress: state.Progress, plan: Plan, dataset: Dataset) -> None:
-    log = progress.log
+def _write_log(run: _Run, out: Path) -> None:
+    step, plan, dataset, log = run.step, run.plan, run.dataset, run.progress.log
     rows = {"step": list(range(len(log.loss))), **vars(log)}
     table = pa.table([pa.array(rows[f.name], f.type) for f in schema.STEPS], schema=schema.STEPS)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
     environment = environment_record(step.prepared, data_sha256=dataset.checksum)
     summary: dict[str, Any] = {
         "schema": 1,
@@ -272,10 +269,6 @@ def _write_log(out: Path, step: TrainingStep, progress: state.Progress, plan: Pl
         "loss_last": log.loss[-1] if log.loss else None,
         "loss": log.loss,
     }
-    write_bytes(out / "environment.json", _json(environment))
-    write_bytes(out / "loss.json", _json(summary))
-    write_bytes(out / "steps.parquet", sink.getvalue().to_pybytes())
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
+    write_json(out / "environment.json", environment)
+    write_json(out / "loss.json", summary)
+    write_table(out / "steps.parquet", table, {"target": summary["target"], "torch": torch.__version__})

@@ -1,7 +1,8 @@
 """The Med-DDPM network: a 3D U-Net of the guided-diffusion lineage.
 
 Parameter names are those of the published checkpoints, so that these load by name. Everything is plain
-PyTorch that runs alike on torch 2.0.1 and later; what a target changes is in `gpuatlas.workload.targets`.
+PyTorch that runs alike on torch 2.0.1 and later (SiLU is PyTorch's, one kernel each way, as in captures of
+the published network); what a target changes is in `gpuatlas.workload.targets`.
 """
 
 import math
@@ -40,23 +41,19 @@ def timestep_embedding(timesteps: Tensor, width: int) -> Tensor:
     return torch.cat([torch.cos(angles), torch.sin(angles)], dim=1)
 
 
-class SiLU(nn.Module):
-    """x·sigmoid(x), as two operations like the published network (one kernel each, unfused)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply x·sigmoid(x) elementwise."""
-        return x * torch.sigmoid(x)
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class GroupNorm32(nn.GroupNorm):
-    """GroupNorm over 32 groups, computed in float32 and returned in the type of its input."""
+    """GroupNorm over 32 groups, computed in float32 (or more) and returned in the type of its input."""
 
     def __init__(self, channels: int):
         super().__init__(32, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (batch, channels, ...); shape and type of `x` are kept."""
-        return super().forward(x.float()).type(x.dtype)
+        return super().forward(_at_least_float32(x)).type(x.dtype)
 
 
 def _zeroed(module: nn.Module) -> nn.Module:
@@ -71,12 +68,12 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int, out_channels: int, embedding: int):
         super().__init__()
         self.in_layers = nn.Sequential(
-            GroupNorm32(channels), SiLU(), nn.Conv3d(channels, out_channels, 3, padding=1)
+            GroupNorm32(channels), nn.SiLU(), nn.Conv3d(channels, out_channels, 3, padding=1)
         )
-        self.emb_layers = nn.Sequential(SiLU(), nn.Linear(embedding, out_channels))
+        self.emb_layers = nn.Sequential(nn.SiLU(), nn.Linear(embedding, out_channels))
         self.out_layers = nn.Sequential(
             GroupNorm32(out_channels),
-            SiLU(),
+            nn.SiLU(),
             nn.Dropout(0.0),
             _zeroed(nn.Conv3d(out_channels, out_channels, 3, padding=1)),
         )
@@ -118,7 +115,7 @@ class AttentionBlock(nn.Module):
         # Scaling both by width^-1/4 keeps half-precision products in range.
         scale = 1 / math.sqrt(math.sqrt(channels))
         logits = torch.einsum("bct,bcs->bts", query * scale, key * scale)
-        weights = torch.softmax(logits.float(), dim=-1).type(logits.dtype)
+        weights = torch.softmax(_at_least_float32(logits), dim=-1).type(logits.dtype)
         attended = torch.einsum("bts,bcs->bct", weights, value)
         attended = flat + self.proj_out(attended)
         return attended.reshape(batch, channels, *volume)  # type: ignore[no-any-return]
@@ -173,7 +170,9 @@ class UNet(nn.Module):
         super().__init__()
         self.spec = spec
         width, embedding = spec.width, 4 * spec.width
-        self.time_embed = nn.Sequential(nn.Linear(width, embedding), SiLU(), nn.Linear(embedding, embedding))
+        self.time_embed = nn.Sequential(
+            nn.Linear(width, embedding), nn.SiLU(), nn.Linear(embedding, embedding)
+        )
 
         channels = width
         inputs: list[nn.Module] = [
@@ -210,7 +209,7 @@ class UNet(nn.Module):
         self.output_blocks = nn.ModuleList(outputs)
 
         self.out = nn.Sequential(
-            GroupNorm32(channels), SiLU(), _zeroed(nn.Conv3d(channels, spec.image_channels, 3, padding=1))
+            GroupNorm32(channels), nn.SiLU(), _zeroed(nn.Conv3d(channels, spec.image_channels, 3, padding=1))
         )
 
     def _block(self, channels: int, out_channels: int, embedding: int, level: int) -> Sequence[nn.Module]:
@@ -234,7 +233,8 @@ class UNet(nn.Module):
         Tensor
             (batch, image channels, depth, height, width).
         """
-        embedding = self.time_embed(timestep_embedding(timesteps, self.spec.width))
+        waves = timestep_embedding(timesteps, self.spec.width)
+        embedding = self.time_embed(waves.type(self.out[2].weight.dtype))  # type: ignore[arg-type]
         kept = []
         for stage in self.input_blocks:
             x = stage(x, embedding)

@@ -1,5 +1,6 @@
 """From NIfTI pairs to what the network trains on; every bad file is one clear error."""
 
+import gzip
 import re
 import zlib
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ def prepare(pair: Pair, size: int) -> Prepared:
     labels = _read_labels(pair.mask)
     if image.shape != labels.shape:
         raise InputRefused(f"{pair.mask} has the shape {labels.shape}, but its image has {image.shape}.")
+    return prepare_arrays(image, labels, size)
+
+
+def prepare_arrays(image: NDArray[np.float64], labels: NDArray[np.float64], size: int) -> Prepared:
+    """Scale, resize and reorder checked voxels (x, y, z) of one shape, as `prepare` says."""
     low, high = image.min(axis=(0, 1)), image.max(axis=(0, 1))
     scaled = resized((image - low) / np.where(high > low, high - low, 1.0), (size, size, size))
     return Prepared(
@@ -138,24 +144,27 @@ def read_nifti(path: Path) -> NDArray[np.float64]:
     """
     import nibabel
 
+    content = path.read_bytes()
+    if not content:
+        raise InputRefused(f"{path} is cut: it is empty.")
     try:
-        stored: Any = nibabel.load(path)
-        if not isinstance(stored, nibabel.Nifti1Image):
-            raise InputRefused(f"{path} is a {type(stored).__name__}, not a NIfTI file.")
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        if content[344:348] == b"n+1\0":
+            kind = nibabel.Nifti1Image
+        elif content[4:8] == b"n+2\0":
+            kind = nibabel.Nifti2Image
+        else:
+            raise InputRefused(f"{path} is not a NIfTI file (or only the header of a pair).")
+        stored: Any = kind.from_bytes(content)
         shape = stored.shape
         if len(shape) != 3:
             raise InputRefused(f"{path} is {len(shape)}D with the shape {shape}; give a 3D volume.")
         if 0 in shape:
             raise InputRefused(f"{path} has the shape {shape}: it holds no voxel.")
         voxels = np.asarray(stored.dataobj, dtype=np.float64)
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputRefused(f"{path} is cut or damaged: {error}") from error
-    except (
-        nibabel.filebasedimages.ImageFileError,
-        nibabel.spatialimages.HeaderDataError,
-        ValueError,
-    ) as error:
-        raise InputRefused(f"{path} is not a NIfTI file: {error}") from error
+    except (EOFError, OSError, ValueError, zlib.error, nibabel.spatialimages.HeaderDataError) as error:
+        raise InputRefused(f"{path} is cut or damaged: {' '.join(str(error).split())}") from error
     if not np.isfinite(voxels).all():
         raise InputRefused(f"{path} holds voxels that are NaN or infinite.")
     return voxels

@@ -1,0 +1,156 @@
+"""Step times without a profiler: the only numbers that speed claims rest on."""
+
+import hashlib
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from gpuatlas.tables import schema
+from gpuatlas.workload.apply import set_autotune
+from gpuatlas.workload.clock import Mark, synchronize
+from gpuatlas.workload.environment import query_gpu
+from gpuatlas.workload.step import TrainingStep
+
+VARIANTS = {"autotune_off": False, "autotune_on": True}
+"""cuDNN's heuristic, and its search for the fastest algorithm."""
+
+THROTTLE_REASONS = {
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""Bits of NVML's clock event reasons that mean a clock held down; idle and clock settings are none."""
+
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+def measure(
+    step: TrainingStep,
+    volumes: Pairs,
+    variant: str,
+    *,
+    repeats: int,
+    steps: int,
+    warmup: int,
+    on_repeat: Callable[[int], object] = lambda repeat: None,  # noqa: ARG005
+) -> list[dict[str, Any]]:
+    """Time `repeats` runs of `steps` optimiser steps.
+
+    Parameters
+    ----------
+    volumes
+        The pairs of one step, in the host's memory; copied to the device in every step, as in training.
+    variant
+        A key of `VARIANTS`.
+    warmup
+        Untimed steps before: allocation, compilation, and cuDNN's search in the second variant.
+
+    Returns
+    -------
+    list
+        A row of the timings table for each repeat; clocks are null where there is no GPU.
+    """
+    device = step.prepared.device
+    set_autotune(VARIANTS[variant])
+    for _ in range(warmup):
+        _run(step, volumes)
+    synchronize(device)
+    rows = []
+    for repeat in range(repeats):
+        before = _sm_mhz(device)
+        reasons = _ThrottleProbe(device)
+        begin, waited = Mark(device), 0.0
+        for _ in range(steps):
+            waited += _run(step, volumes)
+        elapsed = begin.ms_until(Mark(device))
+        after = _sm_mhz(device)
+        rows.append(
+            {
+                "variant": variant,
+                "repeat": repeat,
+                "steps": steps,
+                "step_ms": elapsed / steps,
+                "data_ms": waited / steps,
+                "sm_mhz_before": before,
+                "sm_mhz_after": after,
+                "throttle": reasons.result(),
+                "host_hash": host_hash(),
+            }
+        )
+        on_repeat(repeat)
+    return rows
+
+
+def timings_table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return rows of `measure` as the timings table."""
+    return pa.Table.from_pylist(rows, schema=schema.TIMINGS)
+
+
+def summary(rows: list[dict[str, Any]], variant: str) -> dict[str, float]:
+    """Return median, least and greatest `step_ms` of a variant's repeats, and their spread in percent."""
+    values = sorted(row["step_ms"] for row in rows if row["variant"] == variant)
+    middle = len(values) // 2
+    median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+    spread = (values[-1] - values[0]) / median * 100
+    return {"median_ms": median, "min_ms": values[0], "max_ms": values[-1], "spread_percent": spread}
+
+
+def host_hash() -> str:
+    """Return 12 hex digits that tell hosts apart without naming them."""
+    return hashlib.blake2b(platform.node().encode(), digest_size=6).hexdigest()
+
+
+def throttle_names(mask: int) -> str:
+    """Name the reasons in NVML's bit mask that hold clocks down, comma-separated; empty for none."""
+    return ", ".join(name for bit, name in THROTTLE_REASONS.items() if mask & bit)
+
+
+def _run(step: TrainingStep, volumes: Pairs) -> float:
+    """Run one step; return the milliseconds that the host spent on its inputs."""
+    device = step.prepared.device
+    began = time.perf_counter()
+    ready = [
+        (image.to(device, non_blocking=True), mask.to(device, non_blocking=True)) for image, mask in volumes
+    ]
+    waited = (time.perf_counter() - began) * 1e3
+    step.run(ready)
+    return waited
+
+
+def _sm_mhz(device: torch.device) -> float | None:
+    text = query_gpu("clocks.sm") if device.type == "cuda" else None
+    return float(text) if text else None
+
+
+class _ThrottleProbe:
+    """Asks for the throttle reasons while the GPU works: nvidia-smi answers from a thread of its own."""
+
+    def __init__(self, device: torch.device):
+        self._mask = 0
+        self._known = device.type == "cuda"
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        if self._known:
+            self._thread.start()
+
+    def _ask(self) -> None:
+        # Newer drivers speak of events, older ones of throttling.
+        text = query_gpu("clocks_event_reasons.active") or query_gpu("clocks_throttle_reasons.active")
+        if text and text.startswith("0x"):
+            self._mask = int(text, 16)
+        else:
+            self._known = False
+
+    def result(self) -> str | None:
+        """Return the reasons seen, empty if none, None if they cannot be told."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        return throttle_names(self._mask) if self._known else None
