@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -139,23 +140,54 @@ def build_sif(
         recipe = ""
     else:
         origin = str(root / FOLDER / "gpuatlas.def")
-        build = {**arguments, "STACK": stack, "RECIPE": recipe, "BUILD": str(root / FOLDER)}
-        for name, value in build.items():
+        for name, value in {**arguments, "STACK": stack, "RECIPE": recipe}.items():
             options += ["--build-arg", f"{name}={value}"]
     out.parent.mkdir(parents=True, exist_ok=True)
     console.note(f"Building {out} from {source}")
     # A name that ends in .sif: Apptainer chooses the format by it.
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         temporary = Path(folder) / out.name
+        if source == "definition":
+            context = _context(root, stack, Path(folder) / "build")
+            options += ["--build-arg", f"BUILD={context}"]
         _run([apptainer(), "build", *options, str(temporary), origin])
         temporary.replace(out)
     return record_sif(out, stack=stack, recipe=recipe)
 
 
+def _context(root: Path, stack: str, folder: Path) -> Path:
+    """Collect what the recipe copies into the image, as the Dockerfile does."""
+    folder.mkdir()
+    shutil.copy2(root / FOLDER / "install.sh", folder)
+    for file in [root / FOLDER / "locks" / f"{stack}.txt", *(root / FOLDER).glob("wheels/*")]:
+        shutil.copy2(file, folder)
+    return folder
+
+
+def sif_labels(path: Path) -> dict[str, str]:
+    """Return the labels of a SIF, read by spython."""
+    from spython.main import get_client
+
+    # spython calls `singularity`; where only Apptainer is installed, a link of that name stands in.
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ["PATH"]
+        if shutil.which("singularity") is None:
+            (Path(folder) / "singularity").symlink_to(str(shutil.which(apptainer())))
+            os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+        try:
+            seen = get_client(quiet=True).inspect(str(path))
+        finally:
+            os.environ["PATH"] = before
+    try:
+        labels: dict[str, str] = seen["attributes"]["labels"]
+    except (TypeError, KeyError) as error:
+        raise GpuatlasError(f"{path}: its labels cannot be read; is it an Apptainer image?") from error
+    return labels
+
+
 def record_sif(path: Path, *, stack: str, recipe: str = "") -> Image:
     """Write the record of a SIF: digest, packages, and what its labels say about its recipe."""
-    labels = json.loads(_output([apptainer(), "inspect", "--json", "--labels", str(path)]))
-    label = labels["data"]["attributes"]["labels"]
+    label = sif_labels(path)
     packages = _output([apptainer(), "exec", "--contain", str(path), "cat", PACKAGES])
     seen = path.stat()
     image = Image(

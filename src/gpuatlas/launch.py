@@ -23,14 +23,14 @@ INSIDE = "/opt/gpuatlas/lib"
 # Variables that a job keeps. All others (PYTHONPATH, LD_PRELOAD, a user's own settings) stay outside: they
 # make two users' runs differ.
 KEPT = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "OMP_NUM_THREADS"}
+    {"CUDA_VISIBLE_DEVICES", "DOCKER_HOST", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "OMP_NUM_THREADS"}
     | {"MKL_NUM_THREADS", "PATH", "SHELL", "TERM", "TZ", "USER", "XDG_RUNTIME_DIR"}
 )
 KEPT_PREFIXES = ("GPUATLAS_", "SLURM_")
 # What the module command needs, where there are modules to load.
 MODULE_PREFIXES = ("BASH_FUNC_", "LMOD", "MODULE", "__LMOD", "_LMOD", "_ModuleTable", "TACC_")
 # Inside an image the host's paths mean nothing.
-NOT_INSIDE = frozenset({"HOME", "LD_LIBRARY_PATH", "PATH", "SHELL", "XDG_RUNTIME_DIR"})
+NOT_INSIDE = frozenset({"DOCKER_HOST", "HOME", "LD_LIBRARY_PATH", "PATH", "SHELL", "XDG_RUNTIME_DIR"})
 # A constant; modules and command are its arguments. `module` is a function that login shells define.
 LOAD_MODULES = 'n=$1; shift; module load "${@:1:n}" || exit 4; shift "$n"; exec "$@"'
 

@@ -39,7 +39,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
-from snakemake_executor_plugin_gpuatlas.states import ENDED_BADLY, ask, cancel_commands
+from snakemake_executor_plugin_gpuatlas.states import ask, cancel_commands, live
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -116,19 +116,12 @@ class Executor(slurm.Executor):
         self._report_job_submission_threadsafe(info)
 
     def _left_by_earlier_run(self, job: JobExecutorInterface) -> str | None:
+        # Snakemake's own note of the id is lost when the job starts: the Snakemake inside writes it anew.
         if job.is_group() or job.attempt > 1:
             return None
-        # Snakemake notes the Slurm id beside each output that is not finished, and forgets it when the job
-        # ends.
-        noted = self.workflow.persistence.external_jobids(job)
-        if len(noted) != 1:
-            return None
-        state = ask(self._tool(job), cluster_of(job), self.run_uuid).get(noted[0])
-        if state is None or state in ENDED_BADLY:
-            return None
-        if state == "COMPLETED" and not _outputs_exist(job):
-            return None
-        return str(noted[0])
+        wildcards = slurm.get_job_wildcards(job)
+        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+        return live(cluster_of(job), self.run_uuid).get(comment)
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """Remember a job; refuse it if another cluster has one of the same id."""
@@ -137,15 +130,13 @@ class Executor(slurm.Executor):
             other = self._submitted.get(number)
             if other is not None and cluster_of(other.job) != cluster_of(job_info.job):
                 self._cancel([job_info])
-                here, there = (
-                    cluster_of(job_info.job) or "this cluster",
-                    cluster_of(other.job) or "this cluster",
+                there = cluster_of(other.job) or "this cluster"
+                here = cluster_of(job_info.job) or "this cluster"
+                msg = (
+                    f"SLURM jobid {number} is in use on {there} as well as on {here}, so one job's state could "
+                    "be taken for the other's: the new job was cancelled. "
                 )
-                self.report_job_error(
-                    job_info,
-                    msg=f"SLURM jobid {number} is in use on {there} as well as on {here}, so one job's state could "
-                    "be taken for the other's: the new job was cancelled. ",
-                )
+                self.report_job_error(job_info, msg=msg)
                 return
             self._submitted[number] = job_info
         super().report_job_submission(job_info, register_job=register_job)

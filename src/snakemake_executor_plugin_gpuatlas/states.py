@@ -4,8 +4,9 @@ import subprocess
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-ENDED_BADLY = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "REVOKED", "TIMEOUT"}
+# States of jobs that will still do something.
+LIVE = frozenset(
+    {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED", "STOPPED"}
 )
 
 
@@ -45,6 +46,21 @@ def ask(tool: str, cluster: str, name: str) -> dict[str, str]:
     """
     command = states_command(tool, cluster, name)
     return parse(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+def live(cluster: str, name: str) -> dict[str, str]:
+    """Return the ids of the live jobs called `name` on one cluster, by comment (which names rule and wildcards).
+
+    Raises
+    ------
+    OSError, subprocess.SubprocessError
+        If Slurm does not answer.
+    """
+    command = states_command("squeue", cluster, name)
+    command[command.index("--format=%i|%T")] = "--format=%i|%T|%k"
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    rows = [line.strip().split("|", 2) for line in output.splitlines() if line.count("|") >= 2]
+    return {comment: job for job, state, comment in rows if state in LIVE}
 
 
 def cancel_commands(jobs: Iterable[tuple[str, str]]) -> list[list[str]]:

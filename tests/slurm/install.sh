@@ -8,6 +8,6 @@ if ! command -v slurmctld >/dev/null || ! command -v mariadbd >/dev/null; then
     policy=/usr/sbin/policy-rc.d
     [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; made=1; }
     apt-get install -y -qq --no-install-recommends \
-        munge slurmctld slurmd slurmdbd slurm-client mariadb-server util-linux procps
+        munge slurmctld slurmd slurmdbd slurm-client mariadb-server util-linux procps iproute2
     [ -z "${made:-}" ] || rm $policy
 fi

@@ -41,7 +41,7 @@ class Rig:
     def start(cls) -> "Rig":
         folder = Path(tempfile.mkdtemp(prefix="gpuatlas-slurm-", dir="/var/tmp"))
         process = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+            ["unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
              "bash", str(HERE / "rig.sh")],
             env={"B": str(folder), "PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -73,13 +73,6 @@ class Rig:
                 found.append(line)
         return found
 
-    def inside(self, command: list[str], cluster: str = "") -> list[str]:
-        """The command as it runs on the login node, or with `cluster`'s own configuration."""
-        enter = ["nsenter", f"--target={self.init}", "--mount", "--pid", f"--wd={Path.cwd()}"]
-        if cluster:
-            command = ["env", f"SLURM_CONF={self.folder}/{cluster}/etc/slurm.conf", *command]
-        return [*enter, *command]
-
     def start_command(
         self,
         command: list[str],
@@ -100,7 +93,7 @@ class Rig:
             "OMP_NUM_THREADS": "2",
             **(environment or {}),
         }
-        enter = ["nsenter", f"--target={self.init}", "--mount", "--pid", f"--wd={cwd}"]
+        enter = ["nsenter", f"--target={self.init}", "--mount", "--net", "--pid", "env", "-C", str(cwd)]
         if cluster:
             # A login node of that cluster: its configuration is the default one, also where SLURM_* is stripped.
             bind = f'mount --bind "{self.folder}/{cluster}/etc" /etc/slurm && exec "$@"'
@@ -112,7 +105,7 @@ class Rig:
     def ask(self, *command: str, cluster: str = "") -> str:
         """Output of a Slurm command on the login node."""
         prefix = ["env", f"SLURM_CONF={self.folder}/{cluster}/etc/slurm.conf"] if cluster else []
-        enter = ["nsenter", f"--target={self.init}", "--mount", "--pid"]
+        enter = ["nsenter", f"--target={self.init}", "--mount", "--net", "--pid"]
         done = subprocess.run([*enter, *prefix, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout.strip()
@@ -123,7 +116,7 @@ class Rig:
 
     def shell(self, script: str) -> None:
         """Run a script of the test itself inside the rig."""
-        enter = ["nsenter", f"--target={self.init}", "--mount", "--pid", "bash", "-euc", script]
+        enter = ["nsenter", f"--target={self.init}", "--mount", "--net", "--pid", "bash", "-euc", script]
         subprocess.run(enter, check=True, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
 
     def start_slurmd(self, cluster: str) -> None:

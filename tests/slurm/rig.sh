@@ -1,6 +1,6 @@
 #!/bin/bash
 # Brings up munge, MariaDB, slurmdbd and three clusters (slurmctld + slurmd each) on loopback, then waits.
-# Run as root in mount and PID namespaces of its own (rig.py does), with B=state folder: all daemons end with this
+# Run as root in mount, network and PID namespaces of its own (rig.py does), with B=state folder: all daemons end with this
 # process, and all that they write lies in B or on file systems that end with the namespace.
 set -euo pipefail
 B=${B:?state folder} H=$(hostname -s)
@@ -11,6 +11,7 @@ for folder in /etc/slurm /etc/munge /run /var/lib/munge /var/log/munge; do
 done
 mkdir -p /run/munge /run/mysqld /run/lock
 chmod 755 "$B"
+ip link set lo up
 fail() { echo "FAILED $*"; exit 1; }
 wait_for() { local n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || fail "waiting for: $*"; sleep 0.1; done; }
 
