@@ -72,6 +72,12 @@ def stage_sources(stage):
     )
 
 
+def figure_sources(figure):
+    """Source files of one figure: its own module, and those that all figures share."""
+    others = {f"{name}.py" for name in FIGURES if name != figure}
+    return [path for path in stage_sources("figures") if Path(path).name not in others]
+
+
 def of_origin(*origins):
     """Regular expression of the cells whose capture comes from `origins`; matches nothing if there are none."""
     names = [re.escape(cell.name) for origin in origins for cell in STUDY.of_origin(origin)]

@@ -38,8 +38,6 @@ rule describe:
         ENVIRONMENT
     params:
         cell=lambda wildcards: f"{wildcards.architecture}/{wildcards.target}",
-        origin=lambda wildcards: STUDY.cell(
-            f"{wildcards.architecture}/{wildcards.target}"
-        ).origin,
+        origin=lambda wildcards: STUDY.cell(f"{wildcards.architecture}/{wildcards.target}").origin,
     shell:
         "gpuatlas describe {params.cell} --origin {params.origin} --results results &> {log}"
