@@ -44,7 +44,8 @@ def priority_rows(capture: Capture) -> Iterator[Row]:
         where = (capture.kernels == name) & ~np.isnan(estimates["global"])
         if where.any():
             scores[name] = float((time[where] * estimates["global"][where]).sum() / time.sum())
-    yield row(cell, cell.scope, "", "priority", Figure(sum(scores.values())))
+    total = Figure(sum(scores.values())) if scores else Figure(None, "no rule estimates a global speed-up")
+    yield row(cell, cell.scope, "", "priority", total)
     for name in sorted(kernels, key=lambda kernel: -scores.get(kernel, -1.0)):
         mask = capture.kernels == name
         score = Figure(scores[name]) if name in scores else NO_ESTIMATE

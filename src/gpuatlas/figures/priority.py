@@ -17,18 +17,15 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     table = inputs.table("priority")
     cells = inputs.captured()
     top = TOP if len(cells) <= MANY else TOP_OF_MANY
-    heights = [0.55 + 0.17 * top for _ in cells] or [1.5]
+    best = {cell.name: _best(of_cell(table, cell), top) for cell in cells}
+    heights = [0.55 + 0.17 * max(len(best[cell.name]), 2) for cell in cells] or [1.5]
     figure, upper, lower = sheet(sum(heights))
-    axes = upper.subplots(max(len(cells), 1), 1, squeeze=False).ravel().tolist()
+    axes = upper.subplots(len(heights), 1, squeeze=False, height_ratios=heights).ravel().tolist()
     if not cells:
         empty(axes[0], "No data: every cell is absent")
     drawn: Rows = []
     for panel, cell in zip(axes, cells, strict=False):
-        rows = of_cell(table, cell)
-        scores = [
-            r for r in rows if r["metric"] == "priority" and r["scope"] == "kernel" and r["value"] is not None
-        ]
-        scores = scores[:top]
+        rows, scores = of_cell(table, cell), best[cell.name]
         panel.set_title(f"{cell.name} — {cell.describe()}", fontsize=7)
         if not scores:
             reason = next((r["reason"] for r in rows if r["metric"] == "priority"), "no estimate")
@@ -50,7 +47,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
             )
         names = _labels([row["name"] for row in scores])
         panel.set_yticks(range(len(scores)), names)
-        panel.set_ylim(top - 0.5, -0.5)
+        panel.set_ylim(max(len(scores), 2) - 0.5, -0.5)
         panel.set_xlim(0, 1.18 * longest)
         kept = {row["name"] for row in scores}
         drawn += [r for r in rows if r["name"] in kept]
@@ -66,6 +63,12 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         "Colours: kernel classes as in the breakdown. Local estimates do not count.",
     )
     return figure, drawn
+
+
+def _best(rows: Rows, top: int) -> Rows:
+    """Return the scores of the kernels of highest priority, which come first in the table."""
+    scores = [r for r in rows if r["metric"] == "priority" and r["scope"] == "kernel"]
+    return [row for row in scores if row["value"] is not None][:top]
 
 
 def _labels(kernels: Sequence[str]) -> list[str]:

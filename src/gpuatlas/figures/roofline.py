@@ -90,7 +90,14 @@ def _panel(axes: Axes, rows: Rows, style: dict[str, tuple[str, str]]) -> None:
             colour, marker = style[name]
             axes.plot(intensity, rate, marker, color=colour, mec=DARK, mew=0.4, ms=5)
     if not any(p.get("flop_rate") for p in classes.values()):
-        axes.text(0.5, 0.4, "operations or traffic\nnot collected", transform=axes.transAxes, ha="center")
+        axes.text(
+            0.5,
+            0.4,
+            "operations or traffic\nnot collected",
+            transform=axes.transAxes,
+            ha="center",
+            backgroundcolor="white",
+        )
     if any(whole.get(name) for name in ("peak_tf32", "peak_fp32", "peak_dram")):
         axes.legend(loc="lower right", fontsize=6.5, handlelength=2, borderaxespad=0.2)
     axes.set_xscale("log")

@@ -153,8 +153,11 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float | None, *, labels: boo
             linewidth=1.1 if bar.hollow else 0.4,
         )
         inside = bar.value > 0.72 * limit
+        end = min(
+            max(bar.value, 0.0 if bar.reported is None or inside else bar.reported + 0.02 * limit), limit
+        )
         axes.text(
-            min(bar.value, limit) + (-0.015 if inside else 0.015) * limit,
+            end + (-0.015 if inside else 0.015) * limit,
             place,
             bar.text or short(bar.value),
             ha="right" if inside else "left",
