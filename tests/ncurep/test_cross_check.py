@@ -24,7 +24,9 @@ def test_the_corpus_is_there():
     assert len(CORPUS) == 11
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name if path in CORPUS else path.parent.name)
+@pytest.fixture(
+    scope="module", params=FILES, ids=lambda path: path.name if path in CORPUS else path.parent.name
+)
 def pair(request, tmp_path_factory):
     """The tables of a report, and the same report's actions in NVIDIA's reader."""
     folder = tmp_path_factory.mktemp("cross")
@@ -51,7 +53,9 @@ def test_launches(pair):
                 if metric is not None:
                     assert row[f"{part}_{axis}"] == metric.as_uint64()
         assert list(row["sections"]) == [section.identifier() for section in action.sections()]
-        duration = action.metric_by_name("gpu__time_duration.sum") or action.metric_by_name("gpu__time_duration")
+        duration = action.metric_by_name("gpu__time_duration.sum") or action.metric_by_name(
+            "gpu__time_duration"
+        )
         assert same(row["duration_ns"], duration.as_double() if duration else None)
         assert row["nvtx"] == nvtx_of(action)
 
@@ -168,7 +172,9 @@ def test_instances(pair):
             for number, row in enumerate(rows):
                 assert row["index"] == number
                 kind = metric.kind(number)
-                expected = metric.as_double(number) if kind in (FLOAT, DOUBLE) else float(metric.as_uint64(number))
+                expected = (
+                    metric.as_double(number) if kind in (FLOAT, DOUBLE) else float(metric.as_uint64(number))
+                )
                 if kind != STRING:
                     assert same(row["value"], expected), name
                 if ids is None:
@@ -184,7 +190,9 @@ def test_instances(pair):
 
 def test_the_file_says_where_it_comes_from(pair):
     tables, actions = pair
-    session = dict(zip(tables["session"]["key"].to_pylist(), tables["session"]["value"].to_pylist(), strict=True))
+    session = dict(
+        zip(tables["session"]["key"].to_pylist(), tables["session"]["value"].to_pylist(), strict=True)
+    )
     assert session["launches"] == str(len(actions))
     device = actions[0].metric_by_name("device__attribute_display_name").as_string()
     assert session["device/0/name"] == device

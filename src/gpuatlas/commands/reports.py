@@ -87,7 +87,9 @@ def _check(
                 "device": found.device,
             }
             newer = (
-                f"; {found.extended} launches have fields of a newer Nsight Compute" if found.extended else ""
+                f"; {found.extended} blocks or launches have unknown fields (a newer Nsight Compute)"
+                if found.extended
+                else ""
             )
             line = (
                 f"{path}: whole, {found.launches} launches, {found.metrics} metrics, "

@@ -19,7 +19,7 @@ class Checked:
     ncu_version: str
     device: str
     extended: int
-    """Launches with fields that this version does not know: of a newer Nsight Compute."""
+    """Blocks and launches with fields that this version does not know: of a newer Nsight Compute."""
 
 
 def check(path: Path) -> Checked:
@@ -34,7 +34,8 @@ def check(path: Path) -> Checked:
         If the file is no report, or any part of it is damaged.
     """
     report = outline(path)
-    metrics = instances = extended = 0
+    metrics = instances = 0
+    extended = report.extended
     for chunk in decode_report(report, instances=True):
         metrics += len(chunk.metrics.name)
         instances += len(chunk.instances.owner) if chunk.instances else 0

@@ -110,9 +110,11 @@ def decode(group: Sequence[RawLaunch], names: int, *, instances: bool = False) -
         message, unknown = parse(Result, raw.data[:head] + raw.data[tail:])
         if message.metrics:
             raise WireError("its metrics do not stand together")
-        infos.append(launch_info(message))
-        rules.append(rule_results(message))
-        extended += unknown
+        info = launch_info(message)
+        results, unknown_rules = rule_results(message)
+        infos.append(info)
+        rules.append(results)
+        extended += unknown or info.extended or unknown_rules
     metrics = decode_metrics(buffer, launch, start, end, names)
     return Chunk(infos, rules, metrics, decode_instances(metrics) if instances else None, extended)
 

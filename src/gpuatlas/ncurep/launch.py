@@ -29,6 +29,8 @@ class LaunchInfo:
     sections: tuple[str, ...]
     started: int | None
     """Seconds since 1970."""
+    extended: bool
+    """Whether its NVTX state holds fields that this version does not know."""
 
 
 @lru_cache(maxsize=65536)
@@ -63,6 +65,7 @@ def launch_info(message: Any) -> LaunchInfo:
         raise WireError("a dimension or the device is beyond what CUDA knows")
     if max(message.context, message.stream) > _INT64 or message.time > LATEST:
         raise WireError("a context, a stream or the time is out of range")
+    nvtx, extended = _nvtx(message.nvtx, message.thread) if message.HasField("nvtx") else (None, False)
     return LaunchInfo(
         function=function,
         demangled=_text(message.demangled) or function,
@@ -72,19 +75,21 @@ def launch_info(message: Any) -> LaunchInfo:
         context=message.context,
         stream=message.stream,
         device=message.device,
-        nvtx=_nvtx(message.nvtx, message.thread) if message.HasField("nvtx") else None,
+        nvtx=nvtx,
         sections=tuple([_section_identifier(section[:128]) for section in message.sections]),
         started=message.time if message.HasField("time") else None,
+        extended=extended,
     )
 
 
 @lru_cache(maxsize=4096)
-def _nvtx(raw: bytes, launching: int) -> str:
-    """Return the push/pop ranges open on the launching thread: domain:a/b, domains joined by ';'.
+def _nvtx(raw: bytes, launching: int) -> tuple[str, bool]:
+    """Return the push/pop ranges open on the launching thread; and whether fields are unknown.
 
-    The default domain has no prefix; nothing open is the empty string.
+    Ranges are written domain:a/b, and domains are joined by ';'. The default domain has no prefix; nothing open is
+    the empty string.
     """
-    message, _ = parse(Nvtx, raw)
+    message, extended = parse(Nvtx, raw)
     names = {domain.id: _text(domain.name) for domain in message.domains}
     parts = []
     for thread in message.threads:
@@ -94,4 +99,4 @@ def _nvtx(raw: bytes, launching: int) -> str:
             if ranges := "/".join(_text(entry.text) for entry in state.ranges):
                 domain = names.get(state.domain, DEFAULT_DOMAIN)
                 parts.append(ranges if domain == DEFAULT_DOMAIN else f"{domain}:{ranges}")
-    return ";".join(parts)
+    return ";".join(parts), extended

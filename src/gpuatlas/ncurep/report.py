@@ -55,10 +55,14 @@ class Outline:
     """Size of the unpacked report in bytes."""
     payload: int
     """Bytes of the payloads (results and sources)."""
+    extended: int = 0
+    """Blocks whose header holds fields that this version does not know."""
     damage: Damaged | None = None
     """Why the walk ended early; only if asked to bear it."""
 
 
+MAX_NAMES = 100_000
+"""Reports have up to a few thousand metrics; one that names more than this is damaged or made to do harm."""
 LAUNCHES_ENTRY = "gpuatlas launches"
 """Session entry by which a slim report tells its number of launches, so that a cut between two blocks shows."""
 
@@ -84,7 +88,7 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
         try:
             for block in walk(reader):
                 try:
-                    _read_header(block.header, found)
+                    found.extended += _read_header(block.header, found) or block.extended
                 except WireError as error:
                     reader.refuse(f"a block header is wrong: {error}", block.offset)
                 block.skip()
@@ -107,13 +111,16 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
     return found
 
 
-def _read_header(header: Any, found: Outline) -> None:
+def _read_header(header: Any, found: Outline) -> bool:
+    """Add what a block's header says; return whether its session holds unknown fields."""
     if header.strings:
         table, _ = parse(StringTable, header.strings)
+        if len(found.names) + len(table.strings) > MAX_NAMES:
+            raise WireError(f"there are more than {MAX_NAMES} metric names")
         found.names.extend(decode_text(name, "a metric's name") for name in table.strings)
     if not header.session:
-        return
-    message, _ = parse(Session, header.session)
+        return False
+    message, extended = parse(Session, header.session)
     info = found.session
     if message.HasField("created"):
         if message.created > LATEST:
@@ -128,6 +135,7 @@ def _read_header(header: Any, found: Outline) -> None:
         }
         info.devices.append(Device(int(device.id), decode_text(device.name, "a device's name"), attributes))
     info.command_line.extend(part.decode(errors="replace") for part in message.command_line)
+    return extended
 
 
 def _value(value: Any) -> int | float | str:

@@ -36,24 +36,30 @@ class RuleResult:
     focus: tuple[Focus, ...]
 
 
-def rule_results(message: Any) -> list[RuleResult]:
-    """Return the results of the rules applied to a launch, one a message.
+def rule_results(message: Any) -> tuple[list[RuleResult], bool]:
+    """Return the results of the rules applied to a launch, one a message; and whether fields are unknown.
 
     Raises
     ------
     WireError
         If one does not parse strictly, or a text in it is not UTF-8, or a kind is unknown.
     """
-    return [result for raw in message.rules for result in _results(raw)]
+    found: list[RuleResult] = []
+    extended = False
+    for raw in message.rules:
+        results, unknown = _results(raw)
+        found.extend(results)
+        extended |= unknown
+    return found, extended
 
 
 # A step launches the same kernels over and over, and their rules often say the same.
 @lru_cache(maxsize=8192)
-def _results(raw: bytes) -> tuple[RuleResult, ...]:
-    rule, _ = parse(Rule, raw)
+def _results(raw: bytes) -> tuple[tuple[RuleResult, ...], bool]:
+    rule, extended = parse(Rule, raw)
     section, name = _text(rule.section), _text(rule.identifier)
     items = tuple(_item(section, name, item) for item in rule.body.items)
-    return items or (RuleResult(section, name, None, None, None, None, None, ()),)
+    return items or (RuleResult(section, name, None, None, None, None, None, ()),), extended
 
 
 def _item(section: str, name: str, item: Any) -> RuleResult:

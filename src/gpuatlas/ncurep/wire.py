@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from gpuatlas.ncurep.messages import EXTENSIBLE
 
@@ -119,12 +119,13 @@ def parse(kind: Any, data: bytes) -> tuple[Any, bool]:
     """
     try:
         message = kind.FromString(data)
-    except DecodeError as error:
+        message.DiscardUnknownFields()
+        size = message.ByteSize()  # that a required field is missing shows here at the latest
+    except (DecodeError, EncodeError) as error:
         raise WireError("it does not parse or lacks a required field") from error
-    message.DiscardUnknownFields()
-    if message.ByteSize() == len(data):
+    if size == len(data):
         return message, False
-    if _known_size(kind.DESCRIPTOR, data) != message.ByteSize():
+    if _known_size(kind.DESCRIPTOR, data) != size:
         raise WireError("a field stands twice or is encoded oddly")
     return message, True
 

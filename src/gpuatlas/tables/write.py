@@ -217,7 +217,7 @@ def add_report(
     loss = Loss() if options.partial else None
     columns = MetricColumns(report.names)
     result = Converted(report.source.path, 0, 0)
-    extended = 0
+    extended = report.extended
     for chunk in decode_report(report, loss, instances=options.instances):
         result.metrics += _add(files, chunk, columns, number, first_launch + result.launches)
         result.launches += len(chunk.infos)
@@ -228,7 +228,9 @@ def add_report(
         result.lost = loss.launches
         result.notes.extend(loss.reasons[:3])
     if extended:
-        result.notes.append(f"{extended} launches hold fields that this version does not know and leaves out")
+        result.notes.append(
+            f"{extended} blocks or launches hold fields that this version does not know; they are left out"
+        )
     return result
 
 

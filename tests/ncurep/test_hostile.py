@@ -1,0 +1,246 @@
+"""What is no whole report is refused with one sentence, quickly, and without reading what must not be read."""
+
+import gzip
+import lzma
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from gpuatlas.errors import InputRefused
+from gpuatlas.ncurep import source
+from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.report import outline
+from gpuatlas.ncurep.rewrite import write_block, write_start
+from gpuatlas.ncurep.wire import write_bytes, write_integer
+
+from .reports import ROOT, unpack
+
+TINY = unpack(ROOT / "tests/data/ncurep/tiny.ncu-repz")
+SMALL = unpack(ROOT / "tests/data/ncurep/small.ncu-repz")
+
+
+def refused(path: Path) -> str:
+    begin = time.perf_counter()
+    with pytest.raises(InputRefused) as caught:
+        check(path)
+    assert time.perf_counter() - begin < 5
+    sentence = str(caught.value)
+    assert sentence.startswith(str(path))
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.fixture
+def report(tmp_path):
+    def write(data: bytes, name: str = "r.ncu-rep") -> Path:
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def test_cut_at_every_byte(report):
+    path = report(TINY)
+    assert check(path).launches == 2
+    for size in range(len(TINY) - 1, -1, -1):
+        os.truncate(path, size)
+        with pytest.raises(InputRefused):
+            check(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "empty"),
+        (b"text\n" * 9, "not an Nsight Compute report"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(99), "not an Nsight Compute report"),
+        (b"SQLite format 3\0" + bytes(99), "not an Nsight Compute report"),
+        (bytes(4096), "not an Nsight Compute report"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "not an Nsight Compute report"),
+        (b"PK\x03\x04" + bytes(99), "not an Nsight Compute report"),
+        (b"NVS\0" + TINY[4:], "not an Nsight Compute report"),
+        (b"\0" + TINY, "not an Nsight Compute report"),
+        (b"NVR\0", "cut"),
+        (TINY[:10], "no launch"),
+        (TINY[:8] + b"\x08\x01" + TINY[10:], "version 1"),
+        (TINY[:8] + b"\x08\x63" + TINY[10:], "version 99"),
+        (TINY[:4] + struct.pack("<I", 0xFFFFFFF0) + TINY[8:], "announced"),
+        (TINY + bytes(4), "lacks a required field"),
+        (TINY + bytes(100), "lacks a required field"),
+        (TINY + b"garbage", "announced"),
+        (TINY + TINY, "announced"),
+        (b"\xff" * 200_000, "not an Nsight Compute report"),
+        (b"NVR\0" + os.urandom(200_000), "announced"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_other_files(report, data, words):
+    assert words in refused(report(data))
+
+
+def test_lengths_that_lie(report):
+    block = TINY.index(b"\x08\x00\x10\x01")  # the header of the first result's block
+    for length in (0x7FFFFFFF, 0xFFFFFFFF, 1 << 27):
+        data = bytearray(TINY)
+        data[block - 4 : block] = struct.pack("<I", length)
+        refused(report(bytes(data)))
+    header = write_integer(1, 0) + write_integer(2, 1) + write_bytes(4, b"")
+    for payload in (1 << 62, 1 << 40, 1 << 31, 3, 0):
+        head = header + write_integer(5, payload)
+        refused(report(TINY[:10] + struct.pack("<I", len(head)) + head + TINY[10:]))
+    many = write_integer(1, 0) + write_integer(2, 1 << 40) + write_bytes(4, b"") + write_integer(5, 4)
+    refused(report(TINY[:10] + struct.pack("<I", len(many)) + many + bytes(4)))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_unreadable_file(report):
+    path = report(TINY)
+    path.chmod(0)
+    assert "Permission denied" in refused(path)
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path):
+    fifo = tmp_path / "fifo.ncu-rep"
+    os.mkfifo(fifo)
+    assert "not a regular file" in refused(fifo)
+    assert "not a regular file" in refused(tmp_path)
+    assert "not a regular file" in refused(Path("/dev/null"))
+    assert "not a regular file" in refused(Path("/dev/zero"))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert "cannot be read" in refused(loop)
+    assert "No such file" in refused(tmp_path / "absent.ncu-rep")
+    assert "cannot be read" in refused(tmp_path / "a\0b")
+
+
+def test_told_by_content_not_by_name(report):
+    for name in ("a.txt", "b.ncu-repz", "c", "ü x.ncu-rep", "d.nsight-cuprof-report"):
+        assert check(report(TINY, name)).launches == 2
+    zstd = pa.Codec("zstd").compress(TINY, asbytes=True)
+    for name, packed in (("a.ncu-rep", zstd), ("b.gz", gzip.compress(TINY)), ("c.bin", lzma.compress(TINY))):
+        path = report(packed, name)
+        assert check(path).launches == 2
+        assert outline(path).unpacked == len(TINY)
+
+
+PACKINGS = {
+    "zstd": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_packed_and_damaged(report, packing):
+    packed = PACKINGS[packing](TINY)
+    assert check(report(packed)).launches == 2
+    for size in (len(packed) - 1, len(packed) - 5, len(packed) // 2, 12, 6):
+        refused(report(packed[:size]))
+    refused(report(packed + b"tail"))
+    refused(report(packed + packed))
+    refused(report(PACKINGS[packing](TINY[:-1])))
+    refused(report(PACKINGS[packing](b"")))
+    for place in range(7, len(packed), 211):
+        damaged = bytearray(packed)
+        damaged[place] ^= 0x10
+        try:  # zstd without a checksum may unpack to something else, which is then judged as a report
+            check(report(bytes(damaged)))
+        except InputRefused:
+            continue
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_bomb(report, packing, monkeypatch):
+    """A small packed file that announces a large source of zeros."""
+    monkeypatch.setattr(source, "MAX_UNPACKED", 64 << 20)
+    size = 65 << 20
+    header = write_integer(1, 1) + write_integer(2, 0) + write_bytes(4, b"") + write_integer(5, size + 4)
+    data = TINY[:10] + struct.pack("<I", len(header)) + header + struct.pack("<I", size) + bytes(size)
+    path = report(PACKINGS[packing](data + TINY[10:]))
+    assert path.stat().st_size < 1 << 20
+    assert "unpacks to more" in refused(path)
+
+
+def test_a_slim_report_that_lacks_a_launch(tmp_path):
+    """Cut between two blocks, nothing is wrong but the number of launches that the session tells."""
+    last = TINY.rindex(b"\x08\x00\x10\x01\x22\x00\x28") - 4
+    path = tmp_path / "r.ncu-rep"
+    path.write_bytes(TINY[:last])
+    assert "1 launches of 2" in refused(path)
+
+
+def test_a_million_names(tmp_path):
+    path = tmp_path / "names.ncu-rep"
+
+    def write(count: int) -> None:
+        table = b"".join(write_bytes(1, b"name_%d" % number) for number in range(count))
+        header = write_integer(1, 0) + write_integer(2, 0) + write_bytes(4, table) + write_integer(5, 0)
+        with path.open("wb") as file:
+            write_start(file)
+            file.write(TINY[10:])
+            write_block(file, header, [])
+
+    write(1_000_000)
+    assert "more than 100000 metric names" in refused(path)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from gpuatlas.ncurep.report import outline; from tests.ncurep.reports import peak_mib\n"
+        "try: outline(Path(sys.argv[1]))\n"
+        "except Exception: print(peak_mib())"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 300
+    write(90_000)
+    assert check(path).launches == 2
+
+
+def replaced(old: bytes, new: bytes, *, at: int = 0) -> bytes:
+    assert len(old) == len(new)
+    place = TINY.index(old, at)
+    return TINY[:place] + new + TINY[place + len(old) :]
+
+
+def test_text_that_is_not_utf8(report):
+    assert "not UTF-8" in refused(report(replaced(b"launch__grid_size", b"launch__gr\xffd_size")))
+    assert "not UTF-8" in refused(
+        report(replaced(b"CatArrayBatchedCopy_vect", b"CatArrayBatchedCo\xfe\xfe_vect"))
+    )
+    assert "not UTF-8" in refused(report(replaced(b"CachePreferNone", b"CachePreferN\xc0ne")))
+    assert "not UTF-8" in refused(report(replaced(b"NVIDIA H200", b"NVIDIA H\x80\x80\x80")))
+    assert "not UTF-8" in refused(report(replaced(b"Small Grid", b"Small G\xf5id")))
+
+
+def test_tags_of_another_type(report):
+    """Each metric's tags turned into other fields and types: never a launch with a metric less."""
+    first = TINY.index(b"\x6a", TINY.index(b"CatArrayBatchedCopy"))
+    while TINY[first + 2] != 0x08:
+        first = TINY.index(b"\x6a", first + 1)
+    for place in (first, first + 2, first + 4, first + 6):
+        for bit in range(8):
+            data = bytearray(TINY)
+            data[place] ^= 1 << bit
+            if TINY[place] == 0x28 and data[place] == 0x20:
+                continue  # the same number, said to be a uint32
+            with pytest.raises(InputRefused):
+                check(report(bytes(data)))
+
+
+def test_range_replay_is_named(report):
+    header = (
+        write_integer(1, 0)
+        + write_integer(2, 0)
+        + write_bytes(4, b"")
+        + write_integer(5, 9)
+        + write_integer(7, 1)
+    )
+    block = struct.pack("<I", len(header)) + header + struct.pack("<I", 5) + b"range"
+    assert "range or graph replay" in refused(report(TINY + block))

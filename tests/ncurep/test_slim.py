@@ -1,0 +1,179 @@
+"""Slim and merged reports read as before, in our reader and in NVIDIA's."""
+
+import struct
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gpuatlas.errors import InputRefused
+from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.info import as_dict, info
+from gpuatlas.ncurep.report import LAUNCHES_ENTRY, outline
+from gpuatlas.ncurep.slim import merge, slim
+from gpuatlas.ncurep.wire import fields, write_bytes, write_integer
+from gpuatlas.tables.convert import convert
+
+from .reports import CORPUS, ROOT, WINDOWS, unpack
+from .synthetic import Metric, write
+
+SMALL = ROOT / "tests/data/ncurep/small.ncu-repz"
+TINY = ROOT / "tests/data/ncurep/tiny.ncu-repz"
+
+
+def tables(path: Path, folder: Path, instances: bool) -> dict[str, list[dict]]:
+    convert([path], folder, instances=instances)
+    names = ["launches", "metrics", "rules", *(["instances"] if instances else [])]
+    return {name: repr(pq.read_table(folder / f"{name}.parquet").to_pylist()) for name in names}
+
+
+def nvidia(path: Path) -> list[tuple]:
+    """Everything that NVIDIA's reader says of a report's launches, but no instances."""
+    ncu_report = pytest.importorskip("ncu_report", reason="needs gpuatlas[nvidia]")
+    only = ncu_report.load_report(str(path)).range_by_idx(0)
+    found = []
+    for number in range(only.num_actions()):
+        action = only.action_by_idx(number)
+        values = [
+            (name, repr(action.metric_by_name(name).value())) for name in sorted(set(action.metric_names()))
+        ]
+        names = tuple(action.name(base) for base in range(3))
+        found.append((names, values, repr(action.rule_results_as_dicts())))
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [SMALL, WINDOWS["opt1"], *CORPUS[:3]], ids=lambda path: path.parent.name + path.stem
+)
+@pytest.mark.parametrize("suffix", [".ncu-rep", ".ncu-repz"])
+def test_slim_reads_as_before(path, suffix, tmp_path):
+    if suffix == ".ncu-rep" and path in WINDOWS.values():
+        pytest.skip("once is enough for 70 MB")
+    out = tmp_path / f"slim{suffix}"
+    done = slim(path, out, redact=True)
+    assert done.launches == check(path).launches == check(out).launches
+    assert outline(out).session.versions[LAUNCHES_ENTRY] == str(done.launches)
+    assert tables(out, tmp_path / "b", True) == tables(path, tmp_path / "a", True)
+    plain = tmp_path / "plain.ncu-rep"
+    plain.write_bytes(unpack(path))
+    assert nvidia(out) == nvidia(plain)
+
+
+def test_drop_instances(tmp_path):
+    out = tmp_path / "slim.ncu-repz"
+    slim(SMALL, out, drop_instances=True)
+    assert tables(out, tmp_path / "b", False) == tables(SMALL, tmp_path / "a", False)
+    assert check(SMALL).instances > 1000
+    assert check(out).instances == 0
+    assert outline(out).unpacked < outline(SMALL).unpacked
+    assert [launch[0] for launch in nvidia(out)] == [launch[0] for launch in nvidia(SMALL)]
+
+
+def test_slimming_twice_is_slimming_once(tmp_path):
+    once, twice = tmp_path / "1.ncu-rep", tmp_path / "2.ncu-rep"
+    slim(SMALL, once, redact=True)
+    slim(once, twice, redact=True)
+    assert once.read_bytes() == twice.read_bytes()
+
+
+SECRETS = {
+    "host": "node-17.cluster.example",
+    "user": "/home/ada",
+    "process": "/opt/train/bin/python",
+    "address": "10.1.2.3",
+    "environment": "API_TOKEN=abc123",
+    "command line": "ncu --set full",
+}
+
+
+def with_secrets(path: Path) -> None:
+    """Add to a report's first session what full reports say of the host, and code to its last block."""
+    data = unpack(SMALL)
+    header_at = 10
+    size = struct.unpack_from("<I", data, header_at)[0]
+    header = data[header_at + 4 : header_at + 4 + size]
+    secret = {name: text.encode() for name, text in SECRETS.items()}
+    session = b"".join(
+        [
+            write_bytes(3, write_bytes(1, secret["host"]) + write_bytes(2, secret["address"])),
+            write_bytes(4, write_bytes(1, secret["host"])),
+            write_bytes(9, write_bytes(1, secret["process"]) + write_bytes(3, secret["environment"])),
+            write_bytes(10, write_bytes(1, secret["user"])),
+            write_bytes(11, secret["command line"]),
+        ]
+    )
+    parts = []
+    for field in fields(header):
+        raw = header[field.start : field.end]
+        if field.number == 3:
+            raw = write_bytes(3, header[field.content : field.end] + session)
+        parts.append(raw)
+    parts.append(write_bytes(6, write_integer(1, 4711) + write_bytes(2, secret["host"])))
+    header = b"".join(parts)
+    code = b"\x7fELF" + bytes(5000)
+    tail = write_integer(1, 1) + write_integer(2, 0) + write_bytes(4, b"") + write_integer(5, len(code) + 4)
+    block = struct.pack("<I", len(tail)) + tail + struct.pack("<I", len(code)) + code
+    path.write_bytes(
+        data[:header_at] + struct.pack("<I", len(header)) + header + data[header_at + 4 + size :] + block
+    )
+
+
+def test_redact_leaves_nothing_of_the_host(tmp_path):
+    full, kept, redacted = tmp_path / "full.ncu-rep", tmp_path / "kept.ncu-rep", tmp_path / "redacted.ncu-rep"
+    with_secrets(full)
+    assert outline(full).session.command_line == [SECRETS["command line"]]
+    slim(full, kept)
+    slim(full, redacted, redact=True)
+    for name, text in SECRETS.items():
+        assert text.encode() in kept.read_bytes(), name
+        assert text.encode() not in redacted.read_bytes(), name
+    for path in (kept, redacted):
+        assert b"\x7fELF" not in path.read_bytes()
+        assert tables(path, tmp_path / path.stem, False) == tables(SMALL, tmp_path / "a", False)
+    assert as_dict(info(full))["bytes by part"]["embedded code"] > 5000
+    assert as_dict(info(kept))["bytes by part"]["embedded code"] == 0
+
+
+def test_merge_of_parts_with_other_string_tables(tmp_path):
+    parts = [SMALL, TINY, SMALL]
+    out = tmp_path / "whole.ncu-repz"
+    done = merge(parts, out)
+    assert done.launches == check(out).launches == 3 + 2 + 3
+    whole = pq.read_table(
+        convert([out], tmp_path / "m").converted and tmp_path / "m/metrics.parquet"
+    ).to_pylist()
+    expected, first = [], 0
+    for number, part in enumerate(parts):
+        convert([part], tmp_path / str(number))
+        for row in pq.read_table(tmp_path / f"{number}/metrics.parquet").to_pylist():
+            expected.append(row | {"launch_id": row["launch_id"] + first})
+        first += outline(part).launches
+    assert repr(whole) == repr(expected)
+    assert nvidia(out) == [launch for part in parts for launch in nvidia(part)]
+
+
+def test_merge_adds_new_names(tmp_path):
+    a = write(tmp_path / "a.ncu-rep", ["x", "y"], [[Metric(0, 1.0), Metric(1, 2)]])
+    b = write(tmp_path / "b.ncu-rep", ["z", "x"], [[Metric(0, 3.0), Metric(1, 4)]])
+    merge([a, b], tmp_path / "m.ncu-rep")
+    assert outline(tmp_path / "m.ncu-rep").names == ["x", "y", "z"]
+    convert([tmp_path / "m.ncu-rep"], tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out/metrics.parquet").to_pylist()
+    assert [(row["launch_id"], row["metric"], row["value"]) for row in rows] == [
+        (0, "x", 1.0), (0, "y", 2.0), (1, "x", 4.0), (1, "z", 3.0),
+    ]  # fmt: skip
+
+
+def test_nothing_is_written_from_damage(tmp_path):
+    cut = tmp_path / "cut.ncu-rep"
+    cut.write_bytes(unpack(SMALL)[:-1])
+    for call in (lambda out: slim(cut, out), lambda out: merge([SMALL, cut], out)):
+        with pytest.raises(InputRefused):
+            call(tmp_path / "out" / "r.ncu-rep")
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not CORPUS, reason="the corpus of other GPUs' reports is not beside this checkout")
+def test_parts_of_different_captures_do_not_merge(tmp_path):
+    with pytest.raises(InputRefused, match="merge parts of one capture"):
+        merge([SMALL, CORPUS[0]], tmp_path / "m.ncu-rep")
