@@ -10,13 +10,25 @@ from gpuatlas import console
 
 def register(app: typer.Typer) -> None:
     """Add this stage's commands to `app`."""
+    app.command("import")(import_report)
     app.command("describe")(describe)
+
+
+def import_report(
+    report: Annotated[Path, typer.Argument(help="A report of Nsight Compute.")],
+    *,
+    out: Annotated[Path, typer.Option(help="Folder of the capture.")],
+) -> None:
+    """Take a report that you have as a cell's capture; how much of a step it covers stays unknown."""
+    from gpuatlas.publish.importing import import_report as take
+
+    console.note(f"{report}: {take(report, out)} launches imported")
 
 
 def describe(
     cell: Annotated[str, typer.Argument(help="The cell, architecture/target.")],
     *,
-    origin: Annotated[str, typer.Option(help="Where the capture comes from: captured, recorded or imported.")],
+    origin: Annotated[str, typer.Option(help="captured, recorded or imported.")],
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
     architectures: Annotated[Path, typer.Option(help="The architectures that there are.")] = Path(
         "config/architectures.yaml"

@@ -1,0 +1,84 @@
+"""A report that a user already has, as a cell's capture: slim, with what it tells of itself and no more."""
+
+from pathlib import Path
+from typing import Any
+
+from gpuatlas.files import write_json
+from gpuatlas.ncurep.report import Outline, outline
+from gpuatlas.ncurep.slim import slim
+
+SCHEMA_VERSION = 1
+
+
+def import_report(report: Path, out: Path) -> int:
+    """Write `out`/report.ncu-repz, plan.json and environment.json.
+
+    Parameters
+    ----------
+    report
+        The report, in any form that the converter reads; it is not changed.
+    out
+        Folder of the capture.
+
+    Returns
+    -------
+    int
+        Number of launches.
+
+    Raises
+    ------
+    InputRefused
+        If the report is damaged or holds no launch; nothing is written then.
+    """
+    slimmed = slim(report, out / "report.ncu-repz")
+    write_json(out / "plan.json", _plan(slimmed.launches))
+    write_json(out / "environment.json", _environment(outline(out / "report.ncu-repz")))
+    return slimmed.launches
+
+
+def _plan(launches: int) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "mode": "imported",
+        "window": None,
+        "configs_total": None,
+        "configs_measured": None,
+        "launches_total": None,
+        "launches_measured": launches,
+        "gpu_time_ns": None,
+        "coverage_time": None,
+        "coverage_launches": None,
+        "unmatched_time": None,
+    }
+
+
+def _environment(report: Outline) -> dict[str, Any]:
+    session = report.session
+    attributes = session.devices[0].attributes if session.devices else {}
+    capability = [
+        attributes.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")
+    ]
+    return {
+        "schema": SCHEMA_VERSION,
+        "gpu": {
+            "name": session.device_name or None,
+            "cc": ".".join(map(str, capability)) if None not in capability else None,
+            "sm_count": attributes.get("device__attribute_multiprocessor_count"),
+            "memory_bytes": None,
+            "vgpu": None,
+            "driver": session.versions.get("Display Driver Version"),
+        },
+        "stack": {
+            "name": None,
+            "python": None,
+            "torch": None,
+            "cuda": session.versions.get("CUDA Version"),
+            "cudnn": None,
+            "ncu": session.ncu_version or None,
+        },
+        "flags": {},
+        "image": None,
+        "site": None,
+        "job": None,
+        "data_sha256": None,
+    }

@@ -1,0 +1,120 @@
+"""Importing a report and describing a cell: what the manifest says, and what is refused."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.publish.cell import describe
+from gpuatlas.publish.importing import import_report
+from gpuatlas.tables.convert import convert
+
+ROOT = Path(__file__).parents[2]
+WINDOWS = ROOT / "tests" / "data" / "windows" / "h200"
+ARCHITECTURES = ROOT / "config" / "architectures.yaml"
+
+
+def cell(results: Path, name: str, *, imported: bool = False) -> Path:
+    """A cell's folder and tables from a recorded window."""
+    architecture, target = name.split("/")
+    folder = results / "cells" / name
+    if imported:
+        import_report(WINDOWS / "opt1" / "report.ncu-repz", folder / "capture")
+    else:
+        shutil.copytree(WINDOWS / "opt1", folder / "capture")
+    partition = {"architecture": architecture, "target": target}
+    convert([folder / "capture" / "report.ncu-repz"], results / "tables", partition=partition)
+    return folder
+
+
+def test_the_manifest_of_a_window(tmp_path):
+    folder = cell(tmp_path, "h200/opt1")
+    (folder / ".state").mkdir()
+    (folder / ".state" / "checkpoint.pt").write_bytes(b"x")
+    manifest = describe("h200/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+    assert json.loads((folder / "cell.json").read_text()) == manifest
+    assert manifest["launches"] == 105
+    assert manifest["gpu_time_ns"] == pytest.approx(1_996_512)
+    assert manifest["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132}
+    assert manifest["versions"]["ncu"] == "2025.3.1.0"
+    assert manifest["window"]
+    assert not manifest["comparable"]
+    assert manifest["evidence"]["in_effect"] == "unknown"
+    report = folder / "capture" / "report.ncu-repz"
+    assert manifest["files"]["capture/report.ncu-repz"] == hashlib.sha256(report.read_bytes()).hexdigest()
+    assert set(manifest["files"]) == {
+        "capture/environment.json",
+        "capture/plan.json",
+        "capture/report.ncu-repz",
+    }
+
+
+def test_a_whole_step_is_comparable_a_part_of_a_gpu_is_not(tmp_path):
+    folder = cell(tmp_path, "h200/opt1")
+    plan = json.loads((folder / "capture/plan.json").read_text())
+    plan |= {"mode": "configs", "window": None, "coverage_time": 0.995, "coverage_launches": 0.99}
+    (folder / "capture/plan.json").write_text(json.dumps(plan))
+    whole = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
+    assert whole["comparable"]
+    assert whole["coverage"] == {"time": 0.995, "launches": 0.99}
+    assert whole["notes"] == []
+    part = tmp_path / "architectures.yaml"
+    part.write_text(ARCHITECTURES.read_text().replace("sm_counts: [132]", "sm_counts: [264]"))
+    sliced = describe("h200/opt1", origin="captured", results=tmp_path, architectures=part)
+    assert not sliced["comparable"]
+    assert "not a whole H200" in sliced["notes"][0]
+
+
+def test_an_import_says_that_its_coverage_is_unknown(tmp_path):
+    folder = cell(tmp_path, "h200/opt1", imported=True)
+    manifest = describe("h200/opt1", origin="imported", results=tmp_path, architectures=ARCHITECTURES)
+    assert manifest["launches"] == 105
+    assert manifest["coverage"] is None
+    assert not manifest["comparable"]
+    assert "imported, coverage unknown" in manifest["notes"][0]
+    gpu = json.loads((folder / "capture/environment.json").read_text())["gpu"]
+    assert (gpu["name"], gpu["cc"], gpu["sm_count"]) == ("NVIDIA H200", "9.0", 132)
+
+
+def test_a_report_of_another_architecture_is_refused(tmp_path):
+    folder = cell(tmp_path, "a100/opt1")
+    with pytest.raises(InputRefused, match=r"NVIDIA H200 \(compute capability 9.0\), but cell a100/opt1"):
+        describe("a100/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+    assert not (folder / "cell.json").exists()
+
+
+def test_an_unknown_architecture(tmp_path):
+    with pytest.raises(ConfigError, match="no architecture 'b100'"):
+        describe("b100/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+
+
+def test_a_cut_report_imports_to_nothing(tmp_path):
+    content = (WINDOWS / "opt1" / "report.ncu-repz").read_bytes()
+    cut = tmp_path / "cut.ncu-repz"
+    cut.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputRefused, match=r"cut\.ncu-repz"):
+        import_report(cut, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
+
+
+def test_damaged_plan(tmp_path):
+    folder = cell(tmp_path, "h200/opt1")
+    (folder / "capture/plan.json").write_text("{")
+    with pytest.raises(InputRefused, match=r"plan\.json: is not valid JSON"):
+        describe("h200/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+
+
+def test_commands_return_the_documented_exit_status(tmp_path, monkeypatch, capsys):
+    from gpuatlas import cli
+
+    monkeypatch.setattr("sys.argv", ["gpuatlas", "import", "Makefile", "--out", str(tmp_path / "out")])
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith("gpuatlas: Makefile: ")
+    assert CliRunner().invoke(cli.app, ["--help"]).exit_code == 0
