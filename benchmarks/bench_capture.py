@@ -219,7 +219,8 @@ def page(results: dict[str, dict], window: dict | None) -> str:
             "",
             f"Coverage: {100 * found['coverage']:.2f} % of the pass's GPU time "
             f"({found['configurations_measured']} of {found['configurations']} configurations measured).",
-            f"Cost: {cost['configs']['spent_s']:.0f} s against {cost['every']['spent_s']:.0f} s: {ratio:.3f}.",
+            f"Cost: {cost['configs']['spent_s']:.0f} s against {cost['every']['spent_s']:.0f} s, "
+            f"{ratio:.3f} of it.",
             "",
             "| capture | passes a launch | predicted, s | real, s | predicted/real |",
             "|---|---:|---:|---:|---:|",

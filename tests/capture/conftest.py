@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.capture.blocks import Recording, read
+from tests.capture.blocks import Recording, build, read
 from tests.capture.stand_in import HELP, ROOT
 
 from gpuatlas.names import launch_key
@@ -18,12 +18,24 @@ Make = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def recording() -> Recording:
-    return read(RECORDING)
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded report with a few of its sections and metrics, so that serving it takes no time."""
+    whole = read(RECORDING)
+    kept = {name for name in whole.names if name.startswith(("gpu__", "dram__", "sm__cycles", "smsp__inst"))}
+    path = tmp_path_factory.mktemp("recorded") / "report.ncu-repz"
+    chosen = range(len(whole.launches))
+    with pa.CompressedOutputStream(str(path), "zstd") as file:
+        file.write(build(whole, chosen, metrics=kept, sections={"SpeedOfLight", "LaunchStats"}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def recording(recorded: Path) -> Recording:
+    return read(recorded)
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Path) -> Make:
     """Put a stand-in for ncu first on the PATH; its script says what the program launches and what goes wrong."""
     if not HELP.is_file():
         pytest.skip(f"{HELP}: the real help text is not recorded yet")
@@ -32,7 +44,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def make(**script: object) -> Path:
         told = folder / "script.json"
-        told.write_text(json.dumps({"recording": str(RECORDING), **script}))
+        told.write_text(json.dumps({"recording": str(recorded), **script}))
         (folder / "calls.jsonl").unlink(missing_ok=True)
         program = folder / "ncu"
         program.write_text(

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuatlas.capture.timeline import Timeline
-from gpuatlas.errors import GpuatlasError, InputRefused
+from gpuatlas.errors import GpuatlasError
 from gpuatlas.names import launch_key
-from gpuatlas.ncurep.chunk import chunks, decode
-from gpuatlas.ncurep.report import launches, outline
-from gpuatlas.ncurep.wire import WireError
+from gpuatlas.ncurep.chunk import decode_report
+from gpuatlas.ncurep.report import outline
 
 ORDER_TOLERANCE = 0.02
 """Share of a range's launches that may differ from the timeline's: allocator and cache states move a few."""
@@ -49,7 +48,7 @@ class Coverage:
 
 
 def read_measured(report: Path) -> Measured:
-    """Read the launch keys of a report.
+    """Check the whole of a report and read its launch keys.
 
     Raises
     ------
@@ -57,12 +56,11 @@ def read_measured(report: Path) -> Measured:
         If the report is damaged or holds no launch.
     """
     head = outline(report)
-    keys = []
-    try:
-        for group in chunks(launches(head)):
-            keys += [launch_key(one.demangled, one.grid, one.block) for one in decode(group).infos]
-    except WireError as error:
-        raise InputRefused(f"{report}: a launch is damaged ({error}); run the capture again") from error
+    keys = [
+        launch_key(one.demangled, one.grid, one.block)
+        for chunk in decode_report(head, instances=True)
+        for one in chunk.infos
+    ]
     return Measured(tuple(keys), frozenset(head.names), head.session.ncu_version)
 
 

@@ -110,9 +110,7 @@ def read_timeline(path: Path) -> Timeline:
     try:
         table = pq.read_table(path, columns=list(_COLUMNS)).sort_by("order")
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
-        raise InputRefused(
-            f"{path}: is not a readable timeline ({error}); run gpuatlas timing again"
-        ) from error
+        raise InputRefused(f"{path}: is not a readable timeline; run gpuatlas timeline again") from error
     if table.num_rows == 0:
         raise InputRefused(f"{path}: holds no launch of the step; run gpuatlas timeline again on a GPU")
     return timeline_of(

@@ -5,6 +5,6 @@ from types import ModuleType
 
 def modules() -> list[ModuleType]:
     """Return the command modules in the order in which `gpuatlas --help` lists them."""
-    from gpuatlas.commands import cluster, publish, reports, study, training
+    from gpuatlas.commands import capture, cluster, publish, reports, study, training
 
-    return [training, cluster, reports, study, publish]
+    return [training, capture, cluster, reports, study, publish]

@@ -1,0 +1,190 @@
+"""A capture from the timeline to the report: plan, run what is missing part by part, write the result."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuatlas import console
+from gpuatlas.capture import ncu
+from gpuatlas.capture.cost import CostModel, estimate, shown
+from gpuatlas.capture.join import read_measured, require_order
+from gpuatlas.capture.plan import Part, Plan, plan_configs, plan_first
+from gpuatlas.capture.probe import find_ncu
+from gpuatlas.capture.program import command
+from gpuatlas.capture.result import SCHEMA, Request, finish
+from gpuatlas.capture.state import Record, State, open_state
+from gpuatlas.capture.timeline import Timeline, read_timeline
+from gpuatlas.errors import GpuatlasError
+from gpuatlas.ncurep.slim import slim
+from gpuatlas.workload.targets import load_target
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the parts of a running capture share."""
+
+    request: Request
+    timeline: Timeline
+    tool: str
+    state: State
+    first: CostModel
+    stop: ncu.Stop
+
+    def cost(self) -> CostModel:
+        """Return the first estimate, corrected by what the finished parts took."""
+        records = self.state.records
+        if not records:
+            return self.first
+        return replace(
+            self.first,
+            passes=self.state.passes or self.first.passes,
+            scale=sum(one.profile_s for one in records) / sum(one.modelled_s for one in records),
+            startup_s=sum(one.startup_s for one in records) / len(records),
+        )
+
+    def plan(self) -> Plan:
+        """Return the parts that are still to run."""
+        budget = self.request.budget_s
+        left = None if budget is None else budget - self.state.spent_s
+        if self.request.mode.first is not None:
+            return plan_first(
+                self.timeline, self.request.mode.first, self.cost(), budget_s=left, done=self.state.launches
+            )
+        if self.state.everything:
+            return Plan((), frozenset(), self.cost())
+        return plan_configs(
+            self.timeline.configurations(), self.cost(), budget_s=left, done=self.state.functions
+        )
+
+
+def first_estimate(
+    timeline: Timeline, settings: ncu.Settings, *, compiled: bool, probed: tuple[int | None, float]
+) -> CostModel:
+    """Return the model of a capture's cost before its first part."""
+    passes, scale = probed
+    model = estimate(
+        settings.sections, settings.metrics, step_ns=timeline.gpu_time_ns, compiled=compiled, passes=passes
+    )
+    return replace(model, scale=scale)
+
+
+def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) -> dict[str, Any]:
+    """Run what is missing of a capture and write its report, plan and environment record.
+
+    Parameters
+    ----------
+    probed
+        What `probe` found on this machine.
+    stop
+        Asked between parts and while one runs.
+
+    Returns
+    -------
+    dict
+        What was written as plan.json.
+
+    Raises
+    ------
+    Interrupted
+        A stop was requested; finished parts are kept.
+    MachineRefused, GpuatlasError, InputRefused
+        As `ncu.run`, `read_measured`, `require_backward` and `require_order`; nothing is written to `out`.
+    """
+    timeline = read_timeline(request.timeline)
+    target = load_target(Path(request.job.targets), request.job.target)
+    tool = find_ncu()
+    state, discarded = open_state(request.state, _identity(request, timeline, ncu.version(tool)))
+    if discarded:
+        console.note("Earlier parts were measured otherwise; starting again.")
+    first = first_estimate(timeline, request.settings, compiled=target.compile != "none", probed=probed)
+    session = Session(request, timeline, tool, state, first, stop)
+    plan = session.plan()
+    if state.predicted_s is None:
+        state.predict(plan.seconds)
+    _announce(plan, state)
+    with console.progress() as progress:
+        task = progress.add_task("profiling", total=plan.launches + state.launches, completed=state.launches)
+        while plan.parts:
+            stop.check()
+            _measure(session, plan.parts[0], lambda: progress.advance(task))
+            plan = session.plan()
+            progress.update(task, total=plan.launches + state.launches, completed=state.launches)
+    return finish(request, timeline, state, plan)
+
+
+def _announce(plan: Plan, state: State) -> None:
+    """Say what will be done and how long it will take."""
+    kept = f" ({len(state.records)} finished before)" if state.records else ""
+    console.note(
+        f"{plan.launches} launches to measure, {plan.cost.passes} passes each: about {shown(plan.seconds)} "
+        f"in {len(plan.parts)} parts{kept}"
+    )
+
+
+def _identity(request: Request, timeline: Timeline, version: str | None) -> dict[str, Any]:
+    job, settings = request.job, request.settings
+    return {
+        "schema": SCHEMA,
+        "target": job.target,
+        "network": job.network,
+        "size": job.size,
+        "seed": job.seed,
+        "step": timeline.fingerprint(),
+        "mode": request.mode.text,
+        "sections": list(settings.sections),
+        "metrics": list(settings.metrics),
+        "replay": settings.replay,
+        "cache": settings.cache,
+        "clock": settings.clock,
+        "ncu": version,
+    }
+
+
+def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> None:
+    """Run one part; its slim report and its record are then in the state folder."""
+    request, timeline, state, first = session.request, session.timeline, session.state, session.first
+    number = len(state.records)
+    with tempfile.TemporaryDirectory(prefix="gpuatlas-ncu-", dir=request.scratch) as name:
+        folder = Path(name)
+        raw = folder / "part.ncu-rep"
+        job = folder / "job.json"
+        replace(request.job, environment=str(request.state / "environment.json")).write(job)
+        outcome = ncu.run(
+            [*ncu.arguments(session.tool, request.settings, part, raw), *command(job)],
+            log=state.log(number),
+            environment={**os.environ, "TMPDIR": name},
+            stop=session.stop,
+            on_launch=on_launch,
+        )
+        measured = read_measured(raw)
+        if len(measured.keys) != outcome.launches:
+            raise GpuatlasError(
+                f"Nsight Compute says that it profiled {outcome.launches} launches, but its report holds "
+                f"{len(measured.keys)}; see {state.log(number)}"
+            )
+        if part.count is not None:
+            require_order(timeline, part.skip or 0, measured.keys)
+            if len(measured.keys) < part.count:
+                raise GpuatlasError(
+                    f"{len(measured.keys)} of {part.count} launches were profiled; see {state.log(number)}"
+                )
+        slim(raw, state.report(number))
+    by_key = dict(zip(timeline.keys, timeline.durations_ns, strict=True))
+    passes = outcome.passes.most_common(1)[0][0] if outcome.passes else first.passes
+    unscaled = replace(first, passes=passes, scale=1.0)
+    state.add(
+        Record(
+            functions=part.functions,
+            skip=part.skip,
+            count=part.count,
+            launches=len(measured.keys),
+            modelled_s=unscaled.launches_s(by_key.get(key, 0.0) for key in measured.keys),
+            startup_s=outcome.startup_s,
+            profile_s=outcome.profile_s,
+            passes={str(count): launches for count, launches in outcome.passes.items()},
+            lost=tuple(outcome.lost),
+        )
+    )
