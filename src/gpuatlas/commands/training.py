@@ -1,7 +1,7 @@
 """Train and time the workload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -167,7 +167,6 @@ def timing(
 
     environment = environment_record(prepared, data_sha256=None)
     console.note(f"Timing {network} at {size}³ under {target} on {prepared.device}")
-    rows: list[dict[str, Any]] = []
     with (
         StepReporter("timing", repeats * len(VARIANTS)) as reporter,
         out_of_memory_explained(prepared.device, f"timing {network} at {size}³ under {target}"),
@@ -175,16 +174,7 @@ def timing(
         volumes = step_volumes(size, ACCUMULATE, prepared.device)
         step = TrainingStep(prepared, seed)
         reporter.update(0)
-        for variant in VARIANTS:
-            rows += measure(
-                step,
-                volumes,
-                variant,
-                repeats=repeats,
-                steps=steps,
-                warmup=warmup,
-                on_repeat=lambda repeat: reporter.update(len(rows) + repeat + 1),
-            )
+        rows = measure(step, volumes, repeats=repeats, steps=steps, warmup=warmup, on_repeat=reporter.update)
     write_json(out / "environment.json", environment)
     write_table(out / "timings.parquet", timings_table(rows), {"target": target, "network": network})
     for variant in VARIANTS:
@@ -226,10 +216,12 @@ def timeline(
     from gpuatlas.workload.files import write_json, write_table
     from gpuatlas.workload.memory import out_of_memory_explained
     from gpuatlas.workload.observe import observe
+    from gpuatlas.workload.step import TrainingStep
 
     console.note(f"Recording one step of {network} at {size}³ under {target}")
     with out_of_memory_explained(prepared.device, f"a step of {network} at {size}³ under {target}"):
-        table, evidence = observe(prepared, size, seed=seed, warmup=warmup, against=against)
+        step = TrainingStep(prepared, seed)
+        table, evidence = observe(step, size, warmup=warmup, against=against)
     write_json(out / "environment.json", environment_record(prepared, data_sha256=None))
     write_json(out / "evidence.json", evidence)
     write_table(out / "timeline.parquet", table, {"target": target, "network": network})

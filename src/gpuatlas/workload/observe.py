@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import torch
 
 from gpuatlas.errors import InputRefused
-from gpuatlas.workload.apply import Prepared
 from gpuatlas.workload.evidence import judge, observe_formats
 from gpuatlas.workload.inputs import step_volumes
 from gpuatlas.workload.step import ACCUMULATE, TrainingStep
@@ -16,13 +15,13 @@ from gpuatlas.workload.timeline import record, timeline_table
 
 
 def observe(
-    prepared: Prepared, size: int, *, seed: int, warmup: int, against: Path | None = None
+    step: TrainingStep, size: int, *, warmup: int, against: Path | None = None
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Return the timeline of one step and the evidence record.
 
     Parameters
     ----------
-    prepared
+    step
         On a GPU.
     size
         Edge of the volumes.
@@ -37,9 +36,8 @@ def observe(
             reference = pq.read_table(against)
         except (OSError, pa.ArrowInvalid) as error:
             raise InputRefused(f"{against} is no readable timeline: {error}") from error
-    device = prepared.device
+    prepared, device = step.prepared, step.prepared.device
     volumes = [(image.to(device), mask.to(device)) for image, mask in step_volumes(size, ACCUMULATE, device)]
-    step = TrainingStep(prepared, seed)
     for _ in range(warmup):
         step.run(volumes)
     timeline = timeline_table(record(step, volumes))

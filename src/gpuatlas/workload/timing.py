@@ -36,23 +36,25 @@ Pairs = Sequence[tuple[Tensor, Tensor]]
 def measure(
     step: TrainingStep,
     volumes: Pairs,
-    variant: str,
     *,
     repeats: int,
     steps: int,
     warmup: int,
-    on_repeat: Callable[[int], object] = lambda repeat: None,  # noqa: ARG005
+    variants: Sequence[str] = tuple(VARIANTS),
+    on_repeat: Callable[[int], object] = lambda done: None,  # noqa: ARG005
 ) -> list[dict[str, Any]]:
-    """Time `repeats` runs of `steps` optimiser steps.
+    """Time `repeats` runs of `steps` optimiser steps for each variant.
 
     Parameters
     ----------
     volumes
         The pairs of one step, in the host's memory; copied to the device in every step, as in training.
-    variant
-        A key of `VARIANTS`.
     warmup
-        Untimed steps before: allocation, compilation, and cuDNN's search in the second variant.
+        Untimed steps before each variant: allocation, compilation, and cuDNN's search in the second one.
+    variants
+        Keys of `VARIANTS`.
+    on_repeat
+        Called with the number of finished repeats.
 
     Returns
     -------
@@ -60,34 +62,35 @@ def measure(
         A row of the timings table for each repeat; clocks are null where there is no GPU.
     """
     device = step.prepared.device
-    set_autotune(VARIANTS[variant])
-    for _ in range(warmup):
-        _run(step, volumes)
-    synchronize(device)
-    rows = []
-    for repeat in range(repeats):
-        before = _sm_mhz(device)
-        reasons = _ThrottleProbe(device)
-        begin, waited = Mark(device), 0.0
-        for _ in range(steps):
-            waited += _run(step, volumes)
-        elapsed = begin.ms_until(Mark(device))
-        after = _sm_mhz(device)
-        rows.append(
-            {
-                "variant": variant,
-                "repeat": repeat,
-                "steps": steps,
-                "step_ms": elapsed / steps,
-                "data_ms": waited / steps,
-                "sm_mhz_before": before,
-                "sm_mhz_after": after,
-                "throttle": reasons.result(),
-                "host_hash": host_hash(),
-            }
-        )
-        on_repeat(repeat)
+    rows: list[dict[str, Any]] = []
+    for variant in variants:
+        set_autotune(VARIANTS[variant])
+        for _ in range(warmup):
+            _run(step, volumes)
+        synchronize(device)
+        for repeat in range(repeats):
+            rows.append({"variant": variant, "repeat": repeat, **_timed(step, volumes, steps)})
+            on_repeat(len(rows))
     return rows
+
+
+def _timed(step: TrainingStep, volumes: Pairs, steps: int) -> dict[str, Any]:
+    device = step.prepared.device
+    before = _sm_mhz(device)
+    reasons = _ThrottleProbe(device)
+    begin, waited = Mark(device), 0.0
+    for _ in range(steps):
+        waited += _run(step, volumes)
+    elapsed = begin.ms_until(Mark(device))
+    return {
+        "steps": steps,
+        "step_ms": elapsed / steps,
+        "data_ms": waited / steps,
+        "sm_mhz_before": before,
+        "sm_mhz_after": _sm_mhz(device),
+        "throttle": reasons.result(),
+        "host_hash": host_hash(),
+    }
 
 
 def timings_table(rows: list[dict[str, Any]]) -> pa.Table:
