@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.ncurep.report_files import peak_mib, unpack
 
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
@@ -32,8 +33,6 @@ from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.source import Reader
 from gpuatlas.ncurep.wire import fields
 from gpuatlas.tables.convert import convert
-
-from .reports import peak_mib, unpack
 
 MUTATIONS = ("flip a bit", "random bytes", "cut", "insert", "delete", "zero", "swap blocks")
 LENGTH_CHANGING = ("cut", "insert", "delete")

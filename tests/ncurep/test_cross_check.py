@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.ncurep.report_files import CORPUS, WINDOWS, unpack
 
 from gpuatlas.tables.convert import convert
-from .reports import CORPUS, WINDOWS, unpack
 
 ncu_report = pytest.importorskip("ncu_report", reason="needs gpuatlas[nvidia]")
 

@@ -6,6 +6,7 @@ import struct
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.ncurep.synthetic import Metric, result, write
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import chunk as chunk_module
@@ -14,8 +15,6 @@ from gpuatlas.ncurep.metrics import DOUBLE, NONE, TEXT, UINT64
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.rewrite import new_header, write_block, write_start
 from gpuatlas.ncurep.wire import WireError, fields, read_varint, write_bytes, write_integer, write_varint
-
-from .synthetic import Metric, result, write
 
 NAMES = [f"metric_{number}" for number in range(200)]
 STORED = st.one_of(

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from .fuzz import LENGTH_CHANGING
-from .reports import CORPUS, ROOT
+from tests.ncurep.fuzz import LENGTH_CHANGING
+from tests.ncurep.report_files import CORPUS, ROOT
 
 DATA = ROOT / "tests/data/ncurep"
 SMALL = [DATA / "small.ncu-repz", DATA / "tiny.ncu-repz"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.ncurep.report_files import ROOT, unpack
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import source
@@ -18,8 +19,6 @@ from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.rewrite import write_block, write_start
 from gpuatlas.ncurep.wire import write_bytes, write_integer
-
-from .reports import ROOT, unpack
 
 TINY = unpack(ROOT / "tests/data/ncurep/tiny.ncu-repz")
 SMALL = unpack(ROOT / "tests/data/ncurep/small.ncu-repz")
@@ -192,7 +191,7 @@ def test_a_million_names(tmp_path):
     assert "more than 100000 metric names" in refused(path)
     script = (
         "import sys; from pathlib import Path\n"
-        "from gpuatlas.ncurep.report import outline; from tests.ncurep.reports import peak_mib\n"
+        "from gpuatlas.ncurep.report import outline; from tests.ncurep.report_files import peak_mib\n"
         "try: outline(Path(sys.argv[1]))\n"
         "except Exception: print(peak_mib())"
     )

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.ncurep.report_files import CORPUS, ROOT, WINDOWS, unpack
+from tests.ncurep.synthetic import Metric, write
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep.check import check
@@ -13,9 +15,6 @@ from gpuatlas.ncurep.report import LAUNCHES_ENTRY, outline
 from gpuatlas.ncurep.slim import merge, slim
 from gpuatlas.ncurep.wire import fields, write_bytes, write_integer
 from gpuatlas.tables.convert import convert
-
-from .reports import CORPUS, ROOT, WINDOWS, unpack
-from .synthetic import Metric, write
 
 SMALL = ROOT / "tests/data/ncurep/small.ncu-repz"
 TINY = ROOT / "tests/data/ncurep/tiny.ncu-repz"

@@ -25,11 +25,14 @@ _XZ_MEMORY = 256 << 20
 
 
 class Damaged(InputRefused):
-    """The file is no whole report; carries how many bytes were good."""
+    """The file is no whole report."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         super().__init__(f"{path}: damaged report, at byte {offset} {reason}.")
-        self.offset = offset
+        self._arguments = path, offset, reason
+
+    def __reduce__(self) -> tuple[type["Damaged"], tuple[Path, int, str]]:
+        return Damaged, self._arguments  # so that it comes back from a worker process
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ def strings(texts: Sequence[str | None]) -> pa.Array:
 
 
 def sparse_strings(texts: dict[int, str], count: int) -> pa.Array:
-    """Return a column of `count` texts that is null except for some rows, given in ascending order."""
-    rows = np.fromiter(texts, np.int64, len(texts))
-    raw = [text.encode() for text in texts.values()]
+    """Return a column of `count` texts that is null except for some rows."""
+    rows = np.array(sorted(texts), np.int64)
+    raw = [texts[row].encode() for row in rows.tolist()]
     sizes = np.zeros(count, np.int64)
     sizes[rows] = np.fromiter(map(len, raw), np.int64, len(raw))
     valid = np.zeros(count, np.bool_)

@@ -72,8 +72,7 @@ class MetricColumns:
         number = metrics.values.number[rows]
         valid = (kind != NONE) & (kind != TEXT) & ~text_name
         texts: dict[int, str] = {}
-        large = np.flatnonzero(number > EXACT)
-        for row in large[valid[large] & (metrics.values.integer[rows[large]] > 0)].tolist():
+        for row in np.flatnonzero(valid & (metrics.values.integer[rows] > EXACT)).tolist():
             texts[row] = str(metrics.values.integer[rows[row]])
         for row in np.flatnonzero(kind == TEXT).tolist():
             text = metrics.values.text[int(rows[row])]

@@ -22,7 +22,7 @@ _TEXTS = {
     "launch__tpc_enabled",
 }
 _TEXT_PREFIXES = ("breakdown:", "group:")
-EXACT = 2.0**53
+EXACT = np.uint64(2**53)
 """Integers above this are not exact as a double; their digits are kept in ``text``."""
 
 
