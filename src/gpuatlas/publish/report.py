@@ -214,7 +214,7 @@ def _training(name: str, folder: Path) -> dict[str, Any] | None:
         "first": f"{losses[0]:.4g}" if losses else "–",
         "last": f"{losses[-1]:.4g}" if losses else "–",
         "picture": _embedded(picture) if picture.is_file() else "",
-        "sample": f"Sampled volume, mid-planes ({weights})." if weights else "Sampled volume, mid-planes.",
+        "sample": f"Sampled volume, mid-planes ({weights} weights)." if weights else "Sampled volume, mid-planes.",
     }
 
 
