@@ -143,7 +143,8 @@ def outcome(base: Base, mutant: bytes, how: str, folder: Path) -> str:
         tables, notes = tables_of(mutant, folder)
     except InputRefused as error:
         sentence = str(error)
-        assert sentence.endswith(".") and "\n" not in sentence, sentence
+        assert sentence.endswith("."), sentence
+        assert "\n" not in sentence, sentence
         return "refused"
     if same(base.tables, tables, ordered=how != "swap blocks"):
         return "equal"
@@ -188,6 +189,5 @@ def run(seed: int, count: int, files: list[Path]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps(run(int(sys.argv[1]), int(sys.argv[2]), [Path(name) for name in sys.argv[3:]]), indent=2)
-    )
+    summary = run(int(sys.argv[1]), int(sys.argv[2]), [Path(name) for name in sys.argv[3:]])
+    sys.stdout.write(json.dumps(summary, indent=2) + "\n")

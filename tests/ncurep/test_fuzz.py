@@ -1,6 +1,7 @@
 """Damaged reports are refused, and what cannot be seen is counted."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def fuzz(seed: int, count: int, files: list[Path], seconds: int) -> dict:
 
 
 def judge(found: dict, mutants: int) -> None:
-    print(json.dumps(found["outcomes"]))
+    logging.getLogger(__name__).info("%s", json.dumps(found["outcomes"]))
     outcomes = found["outcomes"]
     assert found["wrong"] == []
     assert found["mutants"] >= mutants

@@ -68,7 +68,6 @@ def test_nvidia_agrees():
             found["agree"] += 1
         else:
             differ[name] = (ours, theirs)
-    print(found, differ)
     assert found["agree"] > 400
     assert len(differ) <= 0.05 * found["agree"], differ
 

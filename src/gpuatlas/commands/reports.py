@@ -13,7 +13,7 @@ _Reports = Annotated[
 ]
 
 
-def _convert(
+def _convert(  # noqa: PLR0917 (the command line's options)
     reports: _Reports,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the Parquet tables.")],
     partition: Annotated[

@@ -100,7 +100,8 @@ def decode(group: Sequence[RawLaunch], names: int, *, instances: bool = False) -
     Raises
     ------
     WireError
-        If one of them does not parse strictly, has no name or no metrics, or names a metric that there is not.
+        If one of them does not parse strictly, has no name or no metrics, or names a metric that there is
+        not.
     """
     buffer = Buffer([launch.data for launch in group])
     heads = [_first_metric(launch.data) for launch in group]

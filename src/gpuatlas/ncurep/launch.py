@@ -55,7 +55,8 @@ def launch_info(message: Any) -> LaunchInfo:
     Raises
     ------
     WireError
-        If it has no name, a text in it is not UTF-8, a number is out of range, or a section has no identifier.
+        If it has no name, a text in it is not UTF-8, a number is out of range, or a section has no
+        identifier.
     """
     function = _text(message.function)
     if not function:
@@ -86,8 +87,8 @@ def launch_info(message: Any) -> LaunchInfo:
 def _nvtx(raw: bytes, launching: int) -> tuple[str, bool]:
     """Return the push/pop ranges open on the launching thread; and whether fields are unknown.
 
-    Ranges are written domain:a/b, and domains are joined by ';'. The default domain has no prefix; nothing open is
-    the empty string.
+    Ranges are written domain:a/b, and domains are joined by ';'. The default domain has no prefix; nothing
+    open is the empty string.
     """
     message, extended = parse(Nvtx, raw)
     names = {domain.id: _text(domain.name) for domain in message.domains}

@@ -1,9 +1,9 @@
 """The parts of the version-7 report format that are read, as protobuf message classes built at run time.
 
 Written from NVIDIA's public Customization Guide (the framing of the file) and from reports themselves (field
-numbers and types). Text is declared as bytes and decoded by us, so that invalid UTF-8 is an error of ours with a
-place. Fields whose content is not needed are declared too (``bytes``, ``uint64``): a field that no report of any
-writer has is then told from one that is only uninteresting.
+numbers and types). Text is declared as bytes and decoded by us, so that invalid UTF-8 is an error of ours
+with a place. Fields whose content is not needed are declared too (``bytes``, ``uint64``): a field that no
+report of any writer has is then told from one that is only uninteresting.
 """
 
 from typing import Any
@@ -138,7 +138,7 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
 }
 
 EXTENSIBLE = {"Session", "RuleItem", "RuleMessage", "Nvtx", "NvtxState", "NvtxRange"}
-"""Messages in which unknown fields of any number are accepted; elsewhere only numbers above the known ones."""
+"""Messages in which any unknown field is accepted; elsewhere only numbers above the known ones."""
 
 LATEST = 2**33
 """Times in seconds since 1970 beyond this (the year 2242) are damage."""

@@ -1,10 +1,10 @@
 """Metric values of many launches at once, read off the wire with numpy.
 
-A metric entry is ``6a <size>``, then ``08 <name id> [12 <size> <value>] [1a <size> <instance>]* [20 <flag>]``; a
-value is one field: text (1), float (2), double (3), uint32 (4) or uint64 (5). The entries of a launch stand one after
-the other, so where one begins depends on all before it; but the launches of a chunk are independent, and one array
-operation takes a step in each of them. What is inside the entries is then decoded for all of them together.
-Going value by value would take ten times as long.
+A metric entry is ``6a <size>``, then ``08 <name id> [12 <size> <value>] [1a <size> <instance>]* [20
+<flag>]``; a value is one field: text (1), float (2), double (3), uint32 (4) or uint64 (5). The entries of a
+launch stand one after the other, so where one begins depends on all before it; but the launches of a chunk
+are independent, and one array operation takes a step in each of them. What is inside the entries is then
+decoded for all of them together. Going value by value would take ten times as long.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Values:
 
 @dataclass
 class Metrics:
-    """The metrics of a chunk of launches: the first launch's, then the second's, each in the report's order."""
+    """The metrics of a chunk of launches, launch by launch, each in the report's order."""
 
     launch: _Ints
     """Row -> launch within the chunk."""
@@ -72,8 +72,8 @@ class Instances:
 class Buffer:
     """Messages joined in one buffer, a zero byte after each.
 
-    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at the end
-    makes looking a little further harmless.
+    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at
+    the end makes looking a little further harmless.
     """
 
     def __init__(self, messages: Sequence[bytes]) -> None:

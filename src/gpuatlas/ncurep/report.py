@@ -64,7 +64,7 @@ class Outline:
 MAX_NAMES = 100_000
 """Reports have up to a few thousand metrics; one that names more than this is damaged or made to do harm."""
 LAUNCHES_ENTRY = "gpuatlas launches"
-"""Session entry by which a slim report tells its number of launches, so that a cut between two blocks shows."""
+"""Session entry by which a slim report tells its number of launches: a cut between two blocks shows."""
 
 
 def outline(path: Path, *, partial: bool = False) -> Outline:

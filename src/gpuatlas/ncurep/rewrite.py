@@ -16,7 +16,7 @@ _LEVEL = 17
 SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD, PROCESS = 1, 2, 3, 4, 5, 6
 _VERSIONS = 8
 _KEPT_SESSION = {2, 6, _VERSIONS}
-"""Creation time, devices, versions; the rest says host, user, process, addresses, environment, command line."""
+"""Creation time, devices, versions; the rest tells of host, user, process, environment, command line."""
 _METRICS, _INSTANCES = 13, 3
 _PRIVATE_RESULT = {28, 31}
 """Fields of a result whose content may come from the host; a number above the known ones counts too."""
@@ -102,7 +102,7 @@ def with_launches(header: bytes, launches: int) -> bytes:
 
 
 def plain_header(header: bytes, *, redact: bool) -> bytes:
-    """Return a block header without an older count of launches and, to `redact`, without what tells of the host."""
+    """Return a block header without an older count of launches and, if to `redact`, without the host."""
     out = []
     for field in fields(header):
         if field.number == SESSION:

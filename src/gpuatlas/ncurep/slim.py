@@ -71,7 +71,8 @@ def merge(parts: Sequence[Path], out: Path) -> Slimmed:
     Parameters
     ----------
     parts
-        Reports of the same GPU and the same Nsight Compute, each checked in full first. The session is the first's.
+        Reports of the same GPU and the same Nsight Compute, each checked in full first. The session is the
+        first's.
     out
         The new report; packed if it ends in .ncu-repz.
 
@@ -120,6 +121,6 @@ def _require_same(first: Outline, other: Outline) -> None:
     ):
         if a != b:
             raise InputRefused(
-                f"{other.source.path}: was written by {what} {b or 'unknown'}, the first part by {a or 'unknown'}; "
+                f"{other.source.path}: its {what} is {b or 'unknown'}, the first part's {a or 'unknown'}; "
                 "merge parts of one capture."
             )

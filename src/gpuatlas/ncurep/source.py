@@ -57,8 +57,8 @@ def identify(path: Path) -> Source:
     Raises
     ------
     InputRefused
-        If it is absent, not a regular file (checked before it is opened: a FIFO would block), unreadable, empty,
-        or neither a report nor packed in a way that is known.
+        If it is absent, not a regular file (checked before it is opened: a FIFO would block), unreadable,
+        empty, or neither a report nor packed in a way that is known.
     """
     try:
         status = path.stat()
@@ -183,7 +183,7 @@ class Reader:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _read_plain(self, size: int, what: str) -> bytes:
-        """Read from the file itself; small reads are served from a window, so that a block costs two calls."""
+        """Read from the file itself; small reads come from a window, so that a block costs two calls."""
         begin = self.offset - self._window_offset
         if 0 <= begin <= len(self._window) - size:
             self.offset += size

@@ -1,7 +1,7 @@
 """Arrow columns from numpy arrays and Python texts, built from their buffers.
 
-``pyarrow.array`` does the same, but imports pandas on the way where pandas is installed, which takes longer than
-most conversions.
+``pyarrow.array`` does the same, but imports pandas on the way where pandas is installed, which takes longer
+than most conversions.
 """
 
 from collections.abc import Sequence

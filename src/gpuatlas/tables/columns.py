@@ -46,8 +46,8 @@ class MetricColumns:
     def rows(self, ranks: _Ints, counts: _Ints) -> _Ints:
         """Return the rows to keep, sorted by launch and name; the last of a launch's equal names counts.
 
-        Launches of one report mostly have the same metrics in the same order, so the order of a launch is computed
-        once for each different sequence.
+        Launches of one report mostly have the same metrics in the same order, so the order of a launch is
+        computed once for each different sequence.
         """
         parts = []
         begin = 0

@@ -52,7 +52,8 @@ def convert(
     out
         Folder for ``launches.parquet``, ``metrics.parquet``, ``rules.parquet``, ``session.parquet``.
     partition
-        Hive partition keys and values: the tables then lie at ``out/launches/key=value/part.parquet`` and so on.
+        Hive partition keys and values: the tables then lie at ``out/launches/key=value/part.parquet`` and so
+        on.
     instances
         Also write ``instances``.
     partial

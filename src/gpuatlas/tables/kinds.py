@@ -1,8 +1,8 @@
 """Which metrics are texts and which are numbers, by name.
 
-The kind that a report stores is no guide: it changes with the writer's version. ``launch__*`` are doubles up to
-2024.2 and integers later; ``launch__kernel_name`` is an integer 0 in 2024.3 and a text from 2025.1. One dataset of
-many versions needs one kind a name, so:
+The kind that a report stores is no guide: it changes with the writer's version. ``launch__*`` are doubles up
+to 2024.2 and integers later; ``launch__kernel_name`` is an integer 0 in 2024.3 and a text from 2025.1. One
+dataset of many versions needs one kind a name, so:
 
 * a metric named here is a text: a number stored under its name is not its value and becomes null;
 * every other metric is a number: integers and doubles become the same double, and a text that spells a number

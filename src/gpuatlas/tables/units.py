@@ -1,16 +1,16 @@
 """The base unit of a metric, from the grammar of metric names and a short catalogue.
 
-Reports hold no units. Values are always in base units (never scaled), so that the name decides: a hardware metric
-is ``<where>__<quantity>.<roll-up>[.<of what>]`` (NVIDIA's public profiling guide), where the quantity names what is
-counted and the suffix what it is divided by::
+Reports hold no units. Values are always in base units (never scaled), so that the name decides: a hardware
+metric is ``<where>__<quantity>.<roll-up>[.<of what>]`` (NVIDIA's public profiling guide), where the quantity
+names what is counted and the suffix what it is divided by::
 
     dram__bytes_read.sum.per_second                         byte/s
     sm__inst_executed.avg.per_cycle_active                  inst/cycle
     sm__warps_active.avg.pct_of_peak_sustained_active       %
     gpc__cycles_elapsed.avg.per_second                      hz
 
-The other metrics (``launch__*``, ``device__attribute_*``, per-source counters) are in the catalogue. A dimensionless
-number has the unit ``""``; a name that neither explains has the unit None.
+The other metrics (``launch__*``, ``device__attribute_*``, per-source counters) are in the catalogue. A
+dimensionless number has the unit ``""``; a name that neither explains has the unit None.
 """
 
 import re
@@ -90,7 +90,15 @@ _BYTE_ATTRIBUTES = (
 )
 _FAMILY = re.compile(r"^(?:pmsampling:|derived__(?=\w+__))?(?:(?:\w+\.)?TriageA\.)?")
 _SPLIT = re.compile(r"^(?:[a-z0-9]+__)?(\w+?)(?:\.([\w.]+))?$")
-_PERCENT = re.compile(r"(^|_)(pct|throughput|utilization|efficiency)($|_)|hit_rate|_pct$")
+_QUANTITIES = (
+    (re.compile(r"time_|^timestamp"), "ns"),
+    (re.compile(r"(^|_)(pct|throughput|utilization|efficiency)($|_)|hit_rate"), "%"),
+    (re.compile(r"frequency"), "hz"),
+    (re.compile(r"^average_"), ""),  # one count per another: latencies, stalls, compression rates
+    (re.compile(r"branch_targets"), "branch"),
+    (re.compile(r"writeback_active"), "cycle"),
+)
+"""Quantities that their words tell, tried in this order."""
 
 
 @lru_cache(maxsize=16384)
@@ -105,8 +113,8 @@ def unit(name: str) -> str | None:
     Returns
     -------
     str or None
-        For instance ``ns``, ``byte``, ``byte/s``, ``inst/cycle``, ``%``, ``hz``; ``""`` for plain numbers; None
-        for texts and for names that are not understood.
+        For instance ``ns``, ``byte``, ``byte/s``, ``inst/cycle``, ``%``, ``hz``; ``""`` for plain numbers;
+        None for texts and for names that are not understood.
     """
     if name.startswith(("breakdown:", "group:")):
         return None
@@ -145,18 +153,9 @@ def _suffixed(quantity: str, suffix: list[str]) -> str | None:
 
 def _base(quantity: str) -> str | None:
     """Return the unit of a quantity without its suffix."""
-    if "time_" in quantity or quantity.startswith("timestamp"):
-        return "ns"
-    if _PERCENT.search(quantity):
-        return "%"
-    if "frequency" in quantity:
-        return "hz"
-    if quantity.startswith("average_"):
-        return ""  # averages of one count per another: latencies, stalls, compression rates
-    if "branch_targets" in quantity:
-        return "branch"
-    if "writeback_active" in quantity:
-        return "cycle"
+    for pattern, found in _QUANTITIES:
+        if pattern.search(quantity):
+            return found
     if "_per_" in quantity:
         above, below = quantity.split("_per_", 1)
         numerator, denominator = _counted(above), _counted(below)
