@@ -10,6 +10,11 @@ import pytest
 from tests.capture.blocks import Recording, build, read
 from tests.capture.stand_in import HELP, ROOT
 
+from gpuatlas.capture import run
+from gpuatlas.capture.ncu import Settings
+from gpuatlas.capture.plan import parse_mode
+from gpuatlas.capture.program import Job
+from gpuatlas.capture.result import Request
 from gpuatlas.names import launch_key
 from gpuatlas.tables import schema
 
@@ -95,3 +100,33 @@ def write_timeline(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns).cast(schema.TIMELINE), path)
+
+
+STEP = [*range(60), *range(20, 60), *range(60, 105), *range(60, 80)]
+SETTINGS = Settings(("SpeedOfLight", "LaunchStats"), ("dram__bytes_read.sum",), "kernel", "all", "none")
+SLOW = (200, 1.0)
+"""A probe by which a launch costs five seconds, so that a step takes several parts."""
+FAST = (27, 0.01)
+
+
+@pytest.fixture
+def request_of(tmp_path, recording, monkeypatch):
+    program = ROOT / "tests" / "capture" / "light_program.py"
+    monkeypatch.setattr(run, "command", lambda job: [sys.executable, str(program), str(job)])
+    write_timeline(tmp_path / "timing" / "timeline.parquet", recording, STEP)
+
+    def make(mode: str = "configs", budget_s: float | None = None, settings: Settings = SETTINGS) -> Request:
+        targets = str(ROOT / "config" / "targets.yaml")
+        job = Job(targets, "opt1", "small_64", 16, 0, "cpu", False, "")
+        return Request(
+            job=job,
+            timeline=tmp_path / "timing" / "timeline.parquet",
+            mode=parse_mode(mode),
+            budget_s=budget_s,
+            settings=settings,
+            state=tmp_path / "state",
+            out=tmp_path / "capture",
+            scratch=tmp_path,
+        )
+
+    return make

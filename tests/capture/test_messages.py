@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from gpuatlas.capture.messages import diagnose, lost_metrics, profiled
@@ -61,3 +63,29 @@ def test_progress_lines():
     assert profiled(line) == ("distribution_elementwise_grid...", 37)
     assert profiled('==PROF== Profiling "f" - 3: 0%....50%....100% - 1 pass') == ("f", 1)
     assert profiled("==PROF== Connected to process 1") is None
+
+
+RECORDED = Path(__file__).parent.parent / "data" / "capture"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "launches"),
+    [
+        ("option", "option", 0),
+        ("section", "section", 0),
+        ("nothing", "empty", 0),
+        ("metric", None, 18),  # an unknown metric is no error: its absence shows in the report alone
+        ("skip", None, 5),
+        ("configs", None, 6),
+        ("name", None, 6),
+        ("kernel_id", None, 2),
+    ],
+)
+def test_what_the_real_one_said(name, code, launches):
+    text = (RECORDED / f"said_{name}.txt").read_text(encoding="utf-8")
+    found = diagnose(text)
+    assert (found.code if found else None) == code
+    lines = [told for line in text.splitlines() if (told := profiled(line))]
+    assert len(lines) == launches
+    assert {passes for _, passes in lines} <= {1}
+    assert lost_metrics(text) == []

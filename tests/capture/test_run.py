@@ -3,52 +3,20 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
 import ncu_report
 import pytest
-from tests.capture.conftest import calls, key_of, write_timeline
+from tests.capture.conftest import FAST, SETTINGS, SLOW, STEP, calls, key_of, write_timeline
 from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture import cost, run
 from gpuatlas.capture.join import read_measured
 from gpuatlas.capture.ncu import Settings, Stop
-from gpuatlas.capture.plan import parse_mode
-from gpuatlas.capture.program import Job
 from gpuatlas.capture.result import Request
 from gpuatlas.errors import GpuatlasError, Interrupted
-
-STEP = [*range(60), *range(20, 60), *range(60, 105), *range(60, 80)]
-SETTINGS = Settings(("SpeedOfLight", "LaunchStats"), ("dram__bytes_read.sum",), "kernel", "all", "none")
-SLOW = (200, 1.0)
-"""A probe by which a launch costs five seconds, so that a step takes several parts."""
-FAST = (27, 0.01)
-
-
-@pytest.fixture
-def request_of(tmp_path, recording, monkeypatch):
-    program = ROOT / "tests" / "capture" / "light_program.py"
-    monkeypatch.setattr(run, "command", lambda job: [sys.executable, str(program), str(job)])
-    write_timeline(tmp_path / "timing" / "timeline.parquet", recording, STEP)
-
-    def make(mode: str = "configs", budget_s: float | None = None, settings: Settings = SETTINGS) -> Request:
-        targets = str(ROOT / "config" / "targets.yaml")
-        job = Job(targets, "opt1", "small_64", 16, 0, "cpu", False, "")
-        return Request(
-            job=job,
-            timeline=tmp_path / "timing" / "timeline.parquet",
-            mode=parse_mode(mode),
-            budget_s=budget_s,
-            settings=settings,
-            state=tmp_path / "state",
-            out=tmp_path / "capture",
-            scratch=tmp_path,
-        )
-
-    return make
 
 
 def _plan(request: Request) -> dict:

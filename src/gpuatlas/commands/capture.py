@@ -50,7 +50,7 @@ def capture(
     metric: Metrics = None,
     replay: Annotated[str, typer.Option(help="kernel or application.")] = "kernel",
     cache_control: Annotated[str, typer.Option(help="all (flushed before each pass) or none.")] = "all",
-    clock_control: Annotated[str, typer.Option(help="none, base or boost.")] = "none",
+    clock_control: Annotated[str, typer.Option(help="none, or base (locked; seldom permitted).")] = "none",
     if_refused: Annotated[
         str, typer.Option(help="Where counters are refused: fail, or degrade to timing and timeline.")
     ] = "fail",
@@ -72,7 +72,7 @@ def capture(
     _one_of("--if-refused", if_refused, ("fail", "degrade"))
     _one_of("--replay", replay, ("kernel", "application"))
     _one_of("--cache-control", cache_control, ("all", "none"))
-    _one_of("--clock-control", clock_control, ("none", "base", "boost"))
+    _one_of("--clock-control", clock_control, ("none", "base"))
     job = Job(
         targets=str(targets),
         target=target,

@@ -1,0 +1,51 @@
+"""The benchmark's comparison, on captures made with the stand-in for ncu: there, both ways must agree exactly."""
+
+import importlib.util
+import shutil
+from types import ModuleType
+
+import numpy as np
+import pytest
+from tests.capture.conftest import FAST, STEP
+from tests.capture.stand_in import ROOT
+
+from gpuatlas.capture import run
+from gpuatlas.capture.ncu import Settings, Stop
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_capture", ROOT / "benchmarks" / "bench_capture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_configurations_weighted_are_every_launch(bench, stand_in, request_of, tmp_path):
+    stand_in(step=STEP)
+    metrics = ("gpu__time_duration.sum", "smsp__inst_executed.sum", "dram__bytes_read.sum")
+    folder = tmp_path / "work" / "opt1_64"
+    for name, mode in (("configs", "configs"), ("every", f"first:{len(STEP)}")):
+        request = request_of(mode, settings=Settings((), metrics, "kernel", "all", "none"))
+        run.capture(request, FAST, Stop())
+        shutil.copytree(request.out, folder / name)
+        shutil.rmtree(request.out)
+    shutil.copytree(tmp_path / "timing", folder / "timing")
+    found = bench.compare(folder)
+    assert found["launches"] == found["launches_measured"] == len(STEP)
+    assert found["coverage"] == 1
+    assert found["totals"]["duration"]["every"] > 0
+    assert found["totals"]["duration"]["error"] == pytest.approx(0, abs=1e-12)
+    assert found["totals"]["instructions"]["error"] == pytest.approx(0, abs=1e-12)
+    assert found["totals"]["SM cycles"]["error"] is None
+    text = bench.page({"opt1_64": found}, None)
+    assert "| duration |" in text
+    assert "Coverage: 100.00 %" in text
+    once, every = bench.read(folder / "configs"), bench.read(folder / "every")
+    doubled = every.values["duration"].copy()
+    doubled[STEP.index(STEP[0])] *= 2
+    every.values["duration"] = doubled
+    rows = bench.spread(once, every, np.ones(len(once.keys)))
+    assert rows[0]["error_of_pass"] != 0
