@@ -21,8 +21,8 @@ from gpuatlas.files import write_text
 
 SMOKE = "Smoke test"
 SMOKE_CAPTION = (
-    "A few steps of the real network on a small volume, to show that training and sampling run. The weights are "
-    "untrained: the picture shows no anatomy. "
+    "A few steps of the real network on a small volume, to show that training and sampling run. The weights "
+    "are untrained: the picture shows no anatomy. "
 )
 
 
@@ -214,7 +214,7 @@ def _training(name: str, folder: Path) -> dict[str, Any] | None:
         "first": f"{losses[0]:.4g}" if losses else "–",
         "last": f"{losses[-1]:.4g}" if losses else "–",
         "picture": _embedded(picture) if picture.is_file() else "",
-        "sample": f"Sampled volume, mid-planes ({weights} weights)." if weights else "Sampled volume, mid-planes.",
+        "sample": "Sampled volume, mid-planes" + (f" ({weights} weights)." if weights else "."),
     }
 
 
