@@ -1,15 +1,11 @@
 """Shared pieces of the workload's tests: the reference configurations and formula weights."""
 
 import json
-import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-REFERENCE = Path(__file__).parents[1] / "data" / "reference"
-REPOSITORY = Path(__file__).parents[2]
+from tests.workload.reference import REFERENCE
 
 
 @pytest.fixture(scope="session")
@@ -23,21 +19,7 @@ def reference_vectors() -> dict[str, np.ndarray]:
         return dict(stored)
 
 
-def formula_weights(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
-    """Weights by formula: reproducible anywhere, with no generator involved."""
-    weights = {}
-    for index, name in enumerate(sorted(shapes)):
-        shape = shapes[name]
-        wave = np.sin(0.7 * np.arange(math.prod(shape), dtype=np.float64) + 1.3 * index + 0.1)
-        if len(shape) >= 2:
-            wave /= math.sqrt(math.prod(shape[1:]))
-        elif name.endswith("weight"):
-            wave = 1 + 0.1 * wave
-        else:
-            wave *= 0.02
-        weights[name] = torch.from_numpy(wave.astype(np.float32)).reshape(shape)
-    return weights
-
-
-def wave(rate: float, *shape: int) -> torch.Tensor:
-    return torch.from_numpy(np.sin(rate * np.arange(math.prod(shape))).astype(np.float32)).reshape(shape)
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Machines that test run other things too: threads that wait for each other would only slow us."""
+    torch.set_num_threads(1)
