@@ -1,29 +1,59 @@
 """Launches decoded many at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
 from gpuatlas.ncurep.launch import LaunchInfo, launch_info
 from gpuatlas.ncurep.messages import Result
 from gpuatlas.ncurep.metrics import (
-    METRIC_TAG,
     Buffer,
     Instances,
     Metrics,
     decode_instances,
     decode_metrics,
+    first_metric,
     metric_spans,
 )
 from gpuatlas.ncurep.report import Loss, Outline, RawLaunch, launches
 from gpuatlas.ncurep.rules import RuleResult, rule_results
 from gpuatlas.ncurep.source import Damaged
-from gpuatlas.ncurep.wire import WireError, fields, parse
+from gpuatlas.ncurep.wire import WireError, parse
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 16 << 20
 """Launches are decoded together until they have this many bytes; it bounds the memory."""
-_METRICS_FIELD = METRIC_TAG >> 3
+
+
+class Group:
+    """Successive launches of a report, not yet decoded, in one buffer with a zero byte after each."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.start: list[int] = []
+        self.end: list[int] = []
+        self.offset: list[int] = []
+        """Where each launch begins in the unpacked report."""
+
+    def add(self, launch: RawLaunch) -> None:
+        """Append a launch."""
+        self.start.append(len(self.raw))
+        self.raw += launch.data
+        self.end.append(len(self.raw))
+        self.raw.append(0)
+        self.offset.append(launch.offset)
+
+    def launch(self, number: int) -> RawLaunch:
+        """Return one of the launches."""
+        return RawLaunch(bytes(self.raw[self.start[number] : self.end[number]]), self.offset[number])
+
+
+def group_of(launch: RawLaunch) -> Group:
+    """Return a group of a single launch."""
+    group = Group()
+    group.add(launch)
+    return group
 
 
 @dataclass
@@ -55,28 +85,26 @@ def decode_report(report: Outline, loss: Loss | None = None, *, instances: bool 
     Damaged
         At the first launch that is not whole, without `loss`.
     """
-    group: list[RawLaunch] = []
-    size = 0
+    group = Group()
     for launch in launches(report, loss):
-        group.append(launch)
-        size += len(launch.data)
-        if size >= _CHUNK_BYTES:
+        group.add(launch)
+        if len(group.raw) >= _CHUNK_BYTES:
             yield from _decoded(group, report, loss, instances)
-            group, size = [], 0
-    if group:
+            group = Group()
+    if group.start:
         yield from _decoded(group, report, loss, instances)
 
 
-def _decoded(group: list[RawLaunch], report: Outline, loss: Loss | None, instances: bool) -> Iterator[Chunk]:
+def _decoded(group: Group, report: Outline, loss: Loss | None, instances: bool) -> Iterator[Chunk]:
     """Decode a group of launches; a damaged one is found and refused, or left out and counted."""
     try:
         chunk = decode(group, len(report.names), instances=instances)
     except WireError as error:
-        if len(group) > 1:
-            for launch in group:
-                yield from _decoded([launch], report, loss, instances)
+        if len(group.start) > 1:
+            for number in range(len(group.start)):
+                yield from _decoded(group_of(group.launch(number)), report, loss, instances)
             return
-        damage = Damaged(report.source.path, group[0].offset, f"a launch is damaged: {error}")
+        damage = Damaged(report.source.path, group.offset[0], f"a launch is damaged: {error}")
         if loss is None:
             raise damage from error
         loss.launches += 1
@@ -85,7 +113,7 @@ def _decoded(group: list[RawLaunch], report: Outline, loss: Loss | None, instanc
     yield chunk
 
 
-def decode(group: Sequence[RawLaunch], names: int, *, instances: bool = False) -> Chunk:
+def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
     """Decode launches.
 
     Parameters
@@ -103,12 +131,12 @@ def decode(group: Sequence[RawLaunch], names: int, *, instances: bool = False) -
         If one of them does not parse strictly, has no name or no metrics, or names a metric that there is
         not.
     """
-    buffer = Buffer([launch.data for launch in group])
-    heads = [_first_metric(launch.data) for launch in group]
-    launch, start, end, last = metric_spans(buffer, buffer.start + np.array(heads, np.int64))
+    buffer = Buffer(group.raw, np.array(group.start, np.int64), np.array(group.end, np.int64))
+    heads = list(map(first_metric, repeat(group.raw), group.start, group.end))
+    launch, start, end, last = metric_spans(buffer, np.array(heads, np.int64))
     infos, rules, extended = [], [], 0
-    for raw, head, tail in zip(group, heads, (last - buffer.start).tolist(), strict=True):
-        message, unknown = parse(Result, raw.data[:head] + raw.data[tail:])
+    for begin, head, tail, stop in zip(group.start, heads, last.tolist(), group.end, strict=True):
+        message, unknown = parse(Result, buffer.slice(begin, head) + buffer.slice(tail, stop))
         if message.metrics:
             raise WireError("its metrics do not stand together")
         info = launch_info(message)
@@ -118,13 +146,3 @@ def decode(group: Sequence[RawLaunch], names: int, *, instances: bool = False) -
         extended += unknown or info.extended or unknown_rules
     metrics = decode_metrics(buffer, launch, start, end, names)
     return Chunk(infos, rules, metrics, decode_instances(metrics) if instances else None, extended)
-
-
-def _first_metric(data: bytes) -> int:
-    """Return where the first metric of a launch stands."""
-    for field in fields(data):
-        if field.number >= _METRICS_FIELD:
-            if data[field.start] != METRIC_TAG:
-                break
-            return field.start
-    raise WireError("it has no metrics")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuatlas.ncurep.chunk import decode
+from gpuatlas.ncurep.chunk import decode, group_of
 from gpuatlas.ncurep.report import Outline, launches, outline
 from gpuatlas.ncurep.wire import fields
 
@@ -41,7 +41,7 @@ def info(path: Path) -> Info:
     sections: Counter[str] = Counter()
     functions = set()
     for launch in launches(report):
-        chunk = decode([launch], len(report.names))
+        chunk = decode(group_of(launch), len(report.names))
         functions.add(chunk.infos[0].demangled)
         sections.update(chunk.infos[0].sections)
         _count(launch.data, sizes)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuatlas.ncurep.messages import InstanceList
-from gpuatlas.ncurep.wire import WireError, decode_text, parse
+from gpuatlas.ncurep.wire import BYTES, VARINT, WireError, decode_text, parse, read_varint
 
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
@@ -70,22 +70,25 @@ class Instances:
 
 
 class Buffer:
-    """Messages joined in one buffer, a zero byte after each.
+    """Messages in one buffer, a zero byte after each.
 
-    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at
-    the end makes looking a little further harmless.
+    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at the
+    end makes looking a little further harmless.
     """
 
-    def __init__(self, messages: Sequence[bytes]) -> None:
-        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
-        self.end = np.cumsum(sizes + 1) - 1
-        self.start = self.end - sizes
-        self.raw = b"\0".join((*messages, _PAD))
-        self.byte = np.frombuffer(self.raw, np.uint8)
+    def __init__(self, raw: bytearray, start: _Ints, end: _Ints) -> None:
+        raw += _PAD
+        self.start, self.end = start, end
+        self.view = memoryview(raw)
+        self.byte = np.frombuffer(raw, np.uint8)
         # Every offset as the start of an 8-byte number: one gather reads unaligned values.
-        count = len(self.raw) - 7
-        self.double = np.ndarray(count, "<f8", self.raw, strides=(1,))
-        self.single = np.ndarray(count, "<f4", self.raw, strides=(1,))
+        count = len(raw) - 7
+        self.double = np.ndarray(count, "<f8", raw, strides=(1,))
+        self.single = np.ndarray(count, "<f4", raw, strides=(1,))
+
+    def slice(self, start: int, end: int) -> bytes:
+        """Return a part of the buffer."""
+        return self.view[start:end].tobytes()
 
     def varint(self, at: _Ints) -> tuple[npt.NDArray[np.uint64], _Ints]:
         """Return the integers at `at` and the positions behind them."""
@@ -111,7 +114,30 @@ class Buffer:
         """Return where the length-delimited contents announced at `at` begin and end."""
         size, begin = self.varint(at)
         # A size beyond the buffer would wrap as a signed number; any such size is beyond its message too.
-        return begin, begin + np.minimum(size, np.uint64(len(self.raw))).astype(np.int64)
+        return begin, begin + np.minimum(size, np.uint64(len(self.byte))).astype(np.int64)
+
+
+def buffer_of(messages: Sequence[bytes]) -> Buffer:
+    """Return messages joined in a buffer."""
+    sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+    end = np.cumsum(sizes + 1) - 1
+    return Buffer(bytearray(b"\0".join((*messages, b""))), end - sizes, end)
+
+
+def first_metric(raw: bytearray, start: int, end: int) -> int:
+    """Return where in a buffer the first metric of a launch stands; the launch is ``raw[start:end]``."""
+    at = start
+    while at < end and (tag := raw[at]) < METRIC_TAG:
+        if tag & 7 == VARINT:
+            _, at = read_varint(raw, at + 1)
+        elif tag & 7 == BYTES:
+            size, at = read_varint(raw, at + 1)
+            at += size
+        else:
+            break
+    if at >= end or raw[at] != METRIC_TAG:
+        raise WireError("it has no metrics")
+    return at
 
 
 def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _Ints]:
@@ -202,15 +228,14 @@ def decode_instances(metrics: Metrics) -> Instances:
     """
     entries: list[bytes] = []
     counts = []
-    raw = metrics.buffer.raw
     for start, end in zip(metrics.instances_start.tolist(), metrics.instances_end.tolist(), strict=True):
-        found = list(parse(InstanceList, raw[start:end])[0].instances)
+        found = list(_instance_list(metrics.buffer.slice(start, end)))
         entries.extend(found)
         counts.append(len(found))
     sizes = np.asarray(counts, np.int64)
     owner = np.repeat(metrics.with_instances, sizes)
     index = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    buffer = Buffer(entries)
+    buffer = buffer_of(entries)
     at = buffer.start.copy()
     correlated = np.flatnonzero((buffer.byte[at] == _TEXT_TAG) & (at < buffer.end))
     correlation, after = _values(buffer, correlated, at[correlated] + 1, buffer.end, len(entries))
@@ -221,6 +246,14 @@ def decode_instances(metrics: Metrics) -> Instances:
     if (at != buffer.end).any():
         raise WireError("an instance holds an unknown field or is cut")
     return Instances(owner, index, correlation, value)
+
+
+def _instance_list(raw: bytes) -> Sequence[bytes]:
+    message, extended = parse(InstanceList, raw)
+    if extended:
+        raise WireError("a metric holds an unknown field among its instances")
+    found: Sequence[bytes] = message.instances
+    return found
 
 
 def _values(buffer: Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> tuple[Values, _Ints]:
@@ -255,5 +288,5 @@ def _values(buffer: Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> 
     if not known.all():
         raise WireError("a metric's value is malformed")
     for row, first, last in zip(rows[chosen].tolist(), start.tolist(), end.tolist(), strict=True):
-        values.text[row] = decode_text(buffer.raw[first:last], "a metric's text")
+        values.text[row] = decode_text(buffer.slice(first, last), "a metric's text")
     return values, stop

@@ -26,9 +26,11 @@ class Field(NamedTuple):
     end: int
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """Return the integer at `at` and the position behind it."""
     value = shift = 0
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
     while True:
         if at >= len(data) or shift > 63:
             raise WireError("an integer is cut or too long")

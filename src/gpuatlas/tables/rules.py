@@ -20,24 +20,9 @@ def rules_table(results: Sequence[Sequence[RuleResult]], first_launch: int) -> p
     first_launch
         The id of the chunk's first launch.
     """
-    # Rules that say the same are one object (`rule_results` caches them), and one row here until the end.
-    place: dict[int, int] = {}
-    distinct: list[RuleResult] = []
-    rows = []
-    for found in results:
-        for result in found:
-            row = place.setdefault(id(result), len(distinct))
-            if row == len(distinct):
-                distinct.append(result)
-            rows.append(row)
+    flat = [result for found in results for result in found]
+    focus = [entry for result in flat for entry in result.focus]
     launch = np.repeat(np.arange(len(results)) + first_launch, [len(found) for found in results])
-    table = _distinct(distinct).take(primitives(pa.int64(), np.array(rows, np.int64)))
-    table = table.add_column(0, schema.RULES.field("launch_id"), primitives(pa.int32(), launch))
-    return pa.Table.from_arrays(table.columns, schema=schema.RULES)
-
-
-def _distinct(results: list[RuleResult]) -> pa.Table:
-    focus = [entry for result in results for entry in result.focus]
     focus_metrics = pa.StructArray.from_arrays(
         [
             strings([entry.name for entry in focus]),
@@ -47,15 +32,17 @@ def _distinct(results: list[RuleResult]) -> pa.Table:
         ],
         fields=list(schema.FOCUS_METRIC),
     )
-    return pa.table(
-        {
-            "section": strings([result.section for result in results]),
-            "rule": strings([result.rule for result in results]),
-            "title": strings([result.title for result in results]),
-            "message": strings([result.message for result in results]),
-            "kind": words([result.kind for result in results]),
-            "speedup_kind": words([result.speedup_kind for result in results]),
-            "speedup_percent": optional(pa.float64(), [result.speedup_percent for result in results]),
-            "focus_metrics": lists([len(result.focus) for result in results], focus_metrics),
-        }
+    return pa.Table.from_arrays(
+        [
+            primitives(pa.int32(), launch),
+            strings([result.section for result in flat]),
+            strings([result.rule for result in flat]),
+            strings([result.title for result in flat]),
+            strings([result.message for result in flat]),
+            words([result.kind for result in flat]),
+            words([result.speedup_kind for result in flat]),
+            optional(pa.float64(), [result.speedup_percent for result in flat]),
+            lists([len(result.focus) for result in flat], focus_metrics),
+        ],
+        schema=schema.RULES,
     )
