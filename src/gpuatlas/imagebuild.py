@@ -159,8 +159,7 @@ def _context(root: Path, stack: str, folder: Path) -> Path:
     """Collect what the recipe copies into the image, as the Dockerfile does."""
     folder.mkdir()
     shutil.copy2(root / FOLDER / "install.sh", folder)
-    for file in [root / FOLDER / "locks" / f"{stack}.txt", *(root / FOLDER).glob("wheels/*")]:
-        shutil.copy2(file, folder)
+    shutil.copy2(root / FOLDER / "locks" / f"{stack}.txt", folder)
     return folder
 
 

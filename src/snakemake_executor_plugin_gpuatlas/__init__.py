@@ -133,8 +133,8 @@ class Executor(slurm.Executor):
                 there = cluster_of(other.job) or "this cluster"
                 here = cluster_of(job_info.job) or "this cluster"
                 msg = (
-                    f"SLURM jobid {number} is in use on {there} as well as on {here}, so one job's state could "
-                    "be taken for the other's: the new job was cancelled. "
+                    f"SLURM jobid {number} is in use on {there} as well as on {here}, so one job's state "
+                    "could be taken for the other's: the new job was cancelled. "
                 )
                 self.report_job_error(job_info, msg=msg)
                 return

@@ -49,7 +49,7 @@ def ask(tool: str, cluster: str, name: str) -> dict[str, str]:
 
 
 def live(cluster: str, name: str) -> dict[str, str]:
-    """Return the ids of the live jobs called `name` on one cluster, by comment (which names rule and wildcards).
+    """Return the ids of the live jobs called `name` on one cluster, by comment: rule and wildcards.
 
     Raises
     ------

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tests.containers.rig import STACK, USER, Docker, import_base, make_stack, reason_to_skip
 from tests.slurm.study import copy_study
-
-OFFLINE = "PIP_OPTIONS=--no-index --find-links=/build"
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Images:
     record: Path
     archive: Path
     sif: Path
+    pip: str
 
 
 @pytest.fixture(scope="session")
@@ -37,19 +39,38 @@ def docker() -> Iterator[Docker]:
 
 
 @pytest.fixture(scope="session")
-def images(docker: Docker) -> Images:
+def wheels(docker: Docker) -> Iterator[Path]:
+    """A folder whose wheels the builds fetch, and a server for it."""
+    folder = docker.folder / "wheels"
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        (docker.folder / "wheels.url").write_text(f"http://127.0.0.1:{server.server_port}/")
+        yield folder
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        del arguments
+
+
+@pytest.fixture(scope="session")
+def images(docker: Docker, wheels: Path) -> Images:
     project = docker.folder / "project"
     copy_study(project, ["Snakefile", "workflow", "config", "profiles", "containers", "src"], {})
-    make_stack(project)
+    make_stack(project, wheels)
+    pip = f"PIP_OPTIONS=--no-index --find-links={(docker.folder / 'wheels.url').read_text()}"
     folder = Path("containers/images")
     (project / folder).mkdir()
     record, archive, sif = (
         project / folder / f"{STACK}.{end}" for end in ("docker.json", "docker.tar", "sif")
     )
-    build = ["gpuatlas", "image", "docker", "--stack", STACK, "--network", "host", "--build-arg", OFFLINE]
+    build = ["gpuatlas", "image", "docker", "--stack", STACK, "--network", "host", "--build-arg", pip]
     docker.must([*build, "--out", str(record)], project)
     docker.must(["gpuatlas", "image", "archive", "--image", str(record), "--out", str(archive)], project)
     docker.must(["chown", "-R", USER, str(project)], project)
     make = ["gpuatlas", "image", "sif", "--stack", STACK, "--from", "archive", "--out", str(sif)]
     docker.must(make, project, user=USER)
-    return Images(docker, project, record, archive, sif)
+    return Images(docker, project, record, archive, sif, pip)

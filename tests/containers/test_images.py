@@ -8,13 +8,30 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.containers.conftest import OFFLINE, Images
+from tests.containers.conftest import Images
 from tests.containers.rig import BASE, STACK, USER
 from tests.slurm.rig import Rig, reason_to_skip
 
 pytestmark = pytest.mark.system
 
-TRAIN = ["gpuatlas", "train", "--targets", "config/targets.yaml", "--target", "baseline", "--network", "small_64", "--size", "16", "--data", "phantoms", "--iterations", "2", "--seed", "3"]
+TRAIN = [
+    "gpuatlas",
+    "train",
+    "--targets",
+    "config/targets.yaml",
+    "--target",
+    "baseline",
+    "--network",
+    "small_64",
+    "--size",
+    "16",
+    "--data",
+    "phantoms",
+    "--iterations",
+    "2",
+    "--seed",
+    "3",
+]
 ASK = """
 import json, os, sys
 import torch, gpuatlas
@@ -155,7 +172,7 @@ def test_a_sif_from_the_definition_holds_the_same(images):
     images.docker.must(["docker", "save", "--output", str(base), BASE], images.project)
     base.chmod(0o644)
     out = images.project / "defined.sif"
-    arguments = [f"BASE={base}", "BOOTSTRAP=docker-archive", OFFLINE]
+    arguments = [f"BASE={base}", "BOOTSTRAP=docker-archive", images.pip]
     line = ["gpuatlas", "image", "sif", "--stack", STACK, "--from", "definition", "--out", str(out)]
     line += [part for argument in arguments for part in ("--build-arg", argument)]
     images.docker.must(line, images.project, user=USER)

@@ -12,6 +12,11 @@ done
 mkdir -p /run/munge /run/mysqld /run/lock
 chmod 755 "$B"
 ip link set lo up
+# Slurm's look-ups (AI_ADDRCONFIG) want an address other than the loopback's.
+ip link add atlas0 type veth peer name atlas1
+ip addr add 10.213.77.1/24 dev atlas0
+ip link set atlas0 up
+ip link set atlas1 up
 fail() { echo "FAILED $*"; exit 1; }
 wait_for() { local n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || fail "waiting for: $*"; sleep 0.1; done; }
 
@@ -138,5 +143,8 @@ for c in ${shared//,/ } virtual; do
 done
 idle() { [ "$(SLURM_CONF=$B/$1/etc/slurm.conf sinfo -h -o %T | tail -1)" = idle ]; }
 for c in ${shared//,/ } virtual; do wait_for idle $c; done
+# Controllers tell the database where they listen; until then -M does not find them.
+found() { for c in ${shared//,/ }; do sinfo -M $c -h || return 1; done; }
+wait_for found
 echo READY
 exec sleep infinity
