@@ -1,5 +1,6 @@
 """The record of where a measurement was made: card, stack, effective flags, image, data."""
 
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -39,6 +40,7 @@ def environment_record(prepared: Prepared, *, data_sha256: str | None) -> dict[s
             "cudnn": cudnn_version(),
             "triton": _triton_version(),
             "ncu": None,
+            "packages": installed_packages(),
         },
         "flags": effective_flags(),
         "image": {
@@ -49,6 +51,12 @@ def environment_record(prepared: Prepared, *, data_sha256: str | None) -> dict[s
         "job": os.environ.get("SLURM_JOB_ID"),
         "data_sha256": data_sha256,
     }
+
+
+def installed_packages() -> list[str]:
+    """Return ``name==version`` of every Python package here: inside an image, what the image holds."""
+    found = {(d.metadata["Name"].lower(), d.version) for d in importlib.metadata.distributions()}
+    return sorted(f"{name}=={version}" for name, version in found)
 
 
 def effective_flags() -> dict[str, Any]:
