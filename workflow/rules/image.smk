@@ -46,8 +46,8 @@ rule sif_image:
     input:
         sif_sources,
     output:
-        "containers/images/{stack}.{format}",
-        "containers/images/{stack}.{format}.json",
+        image="containers/images/{stack}.{format}",
+        record="containers/images/{stack}.{format}.json",
     log:
         "logs/image/{stack}_{format}.log",
     wildcard_constraints:
@@ -66,4 +66,4 @@ rule sif_image:
         "Building the Apptainer image of the stack {wildcards.stack} from its {params.source}"
     shell:
         "gpuatlas launch --site {params.site} -- gpuatlas image sif --stack {wildcards.stack} --from {params.source}"
-        " --out {output[0]} &> {log}"
+        " --out {output.image} &> {log}"
