@@ -16,6 +16,7 @@ class Launch:
     message: bytes
     function: str
     demangled: str
+    mangled: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
 
@@ -68,12 +69,12 @@ def _launch(message: bytes) -> Launch:
     text: dict[int, str] = {}
     triples: dict[int, tuple[int, int, int]] = {}
     for number, _, begin, end in _fields(message, 0, len(message)):
-        if number in (6, 7):
+        if number in (5, 6, 7):
             text[number] = message[begin:end].decode()
         elif number in (10, 11):
             held = {n: v for n, v, _, _ in _fields(message, begin, end)}
             triples[number] = (held.get(1, 0), held.get(2, 0), held.get(3, 0))
-    return Launch(message, text[6], text.get(7) or text[6], triples[10], triples[11])
+    return Launch(message, text[6], text.get(7) or text[6], text.get(5) or text[6], triples[10], triples[11])
 
 
 def build(

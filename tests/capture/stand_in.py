@@ -74,7 +74,11 @@ def last(held: dict[str, list[str]], name: str, default: str) -> str:
 
 
 def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str]]) -> list[int]:
-    """Apply the filters to a sequence of launch numbers."""
+    """Apply the filters to a sequence of launch numbers, as the recorded texts show that the real one does.
+
+    Launches are told apart by what --kernel-name-base says: by base names, instances of a template with one
+    grid count as one (filter_function.txt, filter_mangled.txt).
+    """
     wanted = last(held, "--kernel-name", "")
     base = last(held, "--kernel-name-base", "function")
     skip, count = int(last(held, "--launch-skip", "0")), int(last(held, "--launch-count", "1000000000"))
@@ -83,13 +87,13 @@ def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str
     chosen = []
     for number in sequence:
         launch = launches[number]
-        name = launch.demangled if base == "demangled" else launch.function
+        name = {"function": launch.function, "demangled": launch.demangled, "mangled": launch.mangled}[base]
         if wanted.startswith("regex:"):
             if not re.search(wanted.removeprefix("regex:"), name):
                 continue
         elif wanted and wanted != name:
             continue
-        group = (launch.demangled, launch.grid, launch.block) if per_configuration else None
+        group = (name, launch.grid, launch.block) if per_configuration else None
         seen[group] += 1
         if skip < seen[group] <= skip + count:
             chosen.append(number)

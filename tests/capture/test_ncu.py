@@ -75,6 +75,42 @@ def test_named_kernels_only(stand_in, tmp_path, recording):
     }
 
 
+def test_instances_of_a_template_are_kernels_of_their_own(stand_in, tmp_path, recording):
+    shapes: dict[object, set[str]] = {}
+    for number, launch in enumerate(recording.launches):
+        shapes.setdefault((launch.function, launch.grid, launch.block), set()).add(key_of(recording, number))
+    assert any(len(keys) > 1 for keys in shapes.values()), "the recording has what base names would lose"
+    stand_in(step=list(range(105)))
+    _, report = _run(tmp_path)
+    assert set(read_measured(report).keys) == set.union(*shapes.values())
+
+
+def test_patterns_find_the_mangled_names_of_their_kernels(recording):
+    for launch in recording.launches:
+        assert re.search(ncu.mangled_pattern(launch.function), launch.mangled)
+    functions = {launch.function for launch in recording.launches}
+    others = [
+        (function, launch.function)
+        for function in functions
+        for launch in recording.launches
+        if function != launch.function and re.search(ncu.mangled_pattern(function), launch.mangled)
+    ]
+    assert not others
+
+
+def test_the_real_one_tells_instances_apart_by_mangled_names_alone():
+    folder = HELP.parent
+
+    def rows(name: str) -> list[str]:
+        lines = (folder / f"filter_{name}.txt").read_text(encoding="utf-8").splitlines()
+        return [line.split(",", 1)[1].split(',"1","7"')[0] for line in lines if re.match(r'"\d+",', line)]
+
+    assert len(rows("every")) == 16
+    assert len(rows("mangled")) == len(set(rows("every"))) * 2 == 8
+    assert len(rows("function")) == 4
+    assert len(rows("mangled_named")) == 6
+
+
 def test_a_range_of_launches(stand_in, tmp_path, recording):
     stand_in(step=STEP)
     _, report = _run(tmp_path, Part(None, 18, 5, 5, 1.0))

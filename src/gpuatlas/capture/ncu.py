@@ -84,18 +84,36 @@ def arguments(ncu: str, settings: Settings, part: Part, report: Path) -> list[st
         settings.clock,
     ]
     if part.count is None:
-        options += ["--filter-mode", "per-launch-config", "--launch-count", "1"]
+        # By mangled names: by base names, instances of a template with one grid would count as one kernel.
+        options += [
+            "--kernel-name-base",
+            "mangled",
+            "--filter-mode",
+            "per-launch-config",
+            "--launch-count",
+            "1",
+        ]
     else:
         options += ["--launch-skip", str(part.skip or 0), "--launch-count", str(part.count)]
     if part.functions is not None:
-        names = "|".join(re.escape(name) for name in sorted(part.functions))
-        options += ["--kernel-name-base", "function", "--kernel-name", f"regex:^({names})$"]
+        names = "|".join(mangled_pattern(name) for name in sorted(part.functions))
+        options += ["--kernel-name", f"regex:{names}"]
     for section in settings.sections:
         options += ["--section", section]
     if settings.metrics:
         options += ["--metrics", ",".join(settings.metrics)]
     options += ["--apply-rules", "yes" if settings.sections else "no", "--import-source", "no"]
     return [*options, "--force-overwrite", "--export", str(report)]
+
+
+def mangled_pattern(function: str) -> str:
+    """Return a regex that finds the mangled names of the kernels with this base name.
+
+    A C++ name holds it with its length before it, a C name is it. A longer name that ends in the same digits
+    and letters may match too, which costs a measurement and loses none.
+    """
+    name = re.escape(function)
+    return f"{len(function)}{name}|^{name}$"
 
 
 class Stop:

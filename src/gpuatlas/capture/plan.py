@@ -2,8 +2,8 @@
 
 A capture runs as parts, each its own run of Nsight Compute of a few minutes: what an interruption loses is
 one part. In mode ``configs`` a part is a set of kernels by base name, of which every launch configuration is
-measured once; kernels with the most GPU time come first, so that a budget buys the most coverage. In mode
-``first:N`` a part is a range of the step's launches.
+measured once (instances of a template are kernels of their own). Kernels with the most GPU time come first,
+so that a budget buys the most coverage. In mode ``first:N`` a part is a range of the step's launches.
 """
 
 import re
