@@ -49,9 +49,10 @@ def bits(value):
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(launches=LAUNCHES, group=st.sampled_from([1, 60, 8 << 20]))
-def test_round_trip(tmp_path, monkeypatch, launches, group):
+@given(launches=LAUNCHES, group=st.sampled_from([1, 60, 8 << 20]), few=st.sampled_from([0, 64]))
+def test_round_trip(tmp_path, monkeypatch, launches, group, few):
     monkeypatch.setattr(chunk_module, "_CHUNK_BYTES", group)  # one launch at a time, some, all
+    monkeypatch.setattr(chunk_module, "_FEW", few)  # both ways to find metrics
     path = write(tmp_path / "r.ncu-rep", NAMES, launches)
     found, instances = [], []
     for part in decode_report(outline(path), instances=True):

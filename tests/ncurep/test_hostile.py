@@ -233,6 +233,16 @@ def test_tags_of_another_type(report):
                 check(report(bytes(data)))
 
 
+def test_tags_of_instances(report):
+    """An instance must not get lost either."""
+    place = TINY.index(b"\x1a\x09\x0a\x03\x28")
+    for bit in range(8):
+        data = bytearray(TINY)
+        data[place] ^= 1 << bit
+        with pytest.raises(InputRefused):
+            check(report(bytes(data)))
+
+
 def test_range_replay_is_named(report):
     header = (
         write_integer(1, 0)

@@ -23,7 +23,9 @@ METRIC_TAG = 0x6A
 _NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
 _TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
 _PAD = bytes(32)
-_Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Spans = tuple[Ints, Ints, Ints]
+"""Of each metric entry: its launch, and where its content begins and ends; sorted by launch."""
 
 
 @dataclass
@@ -43,18 +45,18 @@ class Values:
 class Metrics:
     """The metrics of a chunk of launches, launch by launch, each in the report's order."""
 
-    launch: _Ints
+    launch: Ints
     """Row -> launch within the chunk."""
-    counts: _Ints
+    counts: Ints
     """Launch -> number of its metrics."""
-    name: _Ints
+    name: Ints
     """Row -> name id."""
     values: Values
     buffer: "Buffer"
-    with_instances: _Ints
+    with_instances: Ints
     """Rows that carry instances."""
-    instances_start: _Ints
-    instances_end: _Ints
+    instances_start: Ints
+    instances_end: Ints
     """Where in the buffer the encoded instances of those rows are."""
 
 
@@ -62,9 +64,9 @@ class Metrics:
 class Instances:
     """The instances of the rows of `Metrics.with_instances`."""
 
-    owner: _Ints
+    owner: Ints
     """Instance -> row of the metrics."""
-    index: _Ints
+    index: Ints
     correlation: Values
     value: Values
 
@@ -72,11 +74,11 @@ class Instances:
 class Buffer:
     """Messages in one buffer, a zero byte after each.
 
-    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at the
-    end makes looking a little further harmless.
+    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at
+    the end makes looking a little further harmless.
     """
 
-    def __init__(self, raw: bytearray, start: _Ints, end: _Ints) -> None:
+    def __init__(self, raw: bytearray, start: Ints, end: Ints) -> None:
         raw += _PAD
         self.start, self.end = start, end
         self.view = memoryview(raw)
@@ -90,7 +92,7 @@ class Buffer:
         """Return a part of the buffer."""
         return self.view[start:end].tobytes()
 
-    def varint(self, at: _Ints) -> tuple[npt.NDArray[np.uint64], _Ints]:
+    def varint(self, at: Ints) -> tuple[npt.NDArray[np.uint64], Ints]:
         """Return the integers at `at` and the positions behind them."""
         first = self.byte[at]
         after = at + 1
@@ -110,7 +112,7 @@ class Buffer:
             shift += 7
         return value, after
 
-    def sized(self, at: _Ints) -> tuple[_Ints, _Ints]:
+    def sized(self, at: Ints) -> tuple[Ints, Ints]:
         """Return where the length-delimited contents announced at `at` begin and end."""
         size, begin = self.varint(at)
         # A size beyond the buffer would wrap as a signed number; any such size is beyond its message too.
@@ -140,7 +142,7 @@ def first_metric(raw: bytearray, start: int, end: int) -> int:
     return at
 
 
-def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+def metric_spans(buffer: Buffer, first: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Find the metric entries of the launches in a buffer.
 
     Parameters
@@ -189,7 +191,27 @@ def metric_spans(buffer: Buffer, first: _Ints) -> tuple[_Ints, _Ints, _Ints, _In
     return launch[order], np.concatenate(starts)[order], np.concatenate(ends)[order], last
 
 
-def decode_metrics(buffer: Buffer, launch: _Ints, start: _Ints, end: _Ints, names: int) -> Metrics:
+def spans_of_sizes(buffer: Buffer, first: Ints, sizes: Sequence[Sequence[int]]) -> Spans:
+    """Return where metric entries stand, as `metric_spans` does, given the sizes of each launch's entries.
+
+    Raises
+    ------
+    WireError
+        If the entries do not stand one after the other.
+    """
+    counts = np.array([len(launch) for launch in sizes], np.int64)
+    size = np.array([entry for launch in sizes for entry in launch], np.int64)
+    head = 2 + (size >= 1 << 7) + (size >= 1 << 14) + (size >= 1 << 21)  # a tag, and the bytes of the size
+    end = np.cumsum(head + size)
+    before = np.concatenate(([0], end[np.cumsum(counts)[:-1] - 1]))
+    end += np.repeat(first - before, counts)
+    start = end - size
+    if not (buffer.byte[start - head] == METRIC_TAG).all():
+        raise WireError("its metrics do not stand together")
+    return np.repeat(np.arange(len(counts)), counts), start, end
+
+
+def decode_metrics(buffer: Buffer, launch: Ints, start: Ints, end: Ints, names: int) -> Metrics:
     """Decode the metric entries that `metric_spans` found; `names` is how many name ids there are.
 
     Raises
@@ -256,7 +278,7 @@ def _instance_list(raw: bytes) -> Sequence[bytes]:
     return found
 
 
-def _values(buffer: Buffer, rows: _Ints, at: _Ints, ends: _Ints, count: int) -> tuple[Values, _Ints]:
+def _values(buffer: Buffer, rows: Ints, at: Ints, ends: Ints, count: int) -> tuple[Values, Ints]:
     """Decode the values at `at`, whose entries are `rows` of `count`; return columns and the values' ends."""
     begin, stop = buffer.sized(at)
     if (stop > ends[rows]).any():
