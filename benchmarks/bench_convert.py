@@ -28,7 +28,6 @@ GIGABYTE = 1_000_000_000
 
 
 # What is measured
-# ---------------------------------------------------------------------------------------------------
 
 
 def gpuatlas_convert(report: str, out: str) -> None:
@@ -49,7 +48,7 @@ def peer_value(report: str, out: str) -> None:
 
 
 def peer_accessors(report: str, out: str) -> None:
-    """The best loop that we could write: the accessor of each kind, units once a name, columns as they grow."""
+    """The best loop that we could write: the accessor of each kind, units once a name, columns in arrays."""
     import ncu_report
 
     def read(metric: object) -> tuple[float | None, str | None]:
@@ -133,11 +132,10 @@ CONTENDERS = {
 
 
 # Reports
-# ------------------------------------------------------------------------------------------------------------
 
 
 def make_synthetic(path: Path) -> None:
-    """Write 10,000 launches of 260 metrics each: real results of a recording, every sixth of their metrics kept."""
+    """Write 10,000 launches of 260 metrics each: a recording's results, every sixth metric kept."""
     from gpuatlas.ncurep.blocks import walk
     from gpuatlas.ncurep.report import outline
     from gpuatlas.ncurep.rewrite import new_header, report_file, with_launches, write_block, write_start
@@ -196,7 +194,6 @@ def make_long(path: Path) -> None:
 
 
 # Measuring
-# ----------------------------------------------------------------------------------------------------------
 
 
 def measure(contender: str, report: Path, out: Path) -> tuple[float, float, int]:
@@ -211,20 +208,21 @@ def measure(contender: str, report: Path, out: Path) -> tuple[float, float, int]
 
 def measure_here(contender: str, report: str, out: str) -> None:
     """Do so in this small process: what Linux says of a child's peak begins with its parent's."""
-    begin = time.perf_counter() process = subprocess.Popen([sys.executable, __file__, "--run", contender,
-    report, out], stdout=subprocess.DEVNULL) _, status, usage = os.wait4(process.pid, 0) wall =
-    time.perf_counter() - begin print(json.dumps([wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss //
-    1024])) raise SystemExit(status != 0)
+    begin = time.perf_counter()
+    command = [sys.executable, __file__, "--run", contender, report, out]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begin
+    print(json.dumps([wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024]))
+    raise SystemExit(status != 0)
 
 
 def same_metrics(ours: Path, theirs: Path) -> int:
     """Hold the metrics tables against one another; return the number of rows."""
     import pyarrow.parquet as pq
 
-    tables = [
-        pq.read_table(folder / "metrics.parquet", columns=["launch_id", "metric", "value", "text"])
-        for folder in (ours, theirs)
-    ]
+    columns = ["launch_id", "metric", "value", "text"]
+    tables = [pq.read_table(folder / "metrics.parquet", columns=columns) for folder in (ours, theirs)]
     rows = [[column.to_pylist() for column in table.columns] for table in tables]
     if rows[0][:2] != rows[1][:2]:
         raise SystemExit("the tables do not hold the same metrics")
@@ -236,85 +234,89 @@ def same_metrics(ours: Path, theirs: Path) -> int:
     return len(rows[0][0])
 
 
-def bench(repeats: int, folder: Path) -> dict[str, dict[str, object]]:
-    reports = dict(RECORDINGS)
-    synthetic, long = folder / "synthetic.ncu-rep", folder / "long.ncu-rep"
+def bench(repeats: int, folder: Path) -> dict[str, dict]:
+    """Run every contender on every report."""
+    from gpuatlas.ncurep.report import outline
+
     print("making the synthetic reports", file=sys.stderr)
+    synthetic, long = folder / "synthetic.ncu-rep", folder / "long.ncu-rep"
     make_synthetic(synthetic)
     make_long(long)
-    reports["10,000 × 260"] = synthetic
-    found: dict[str, dict[str, object]] = {}
-    for name, report in reports.items():
+    found: dict[str, dict] = {}
+    for name, report in {**RECORDINGS, "10,000 × 260": synthetic}.items():
         runs: dict[str, list[tuple[float, float, int]]] = {contender: [] for contender in CONTENDERS}
         for repeat in range(repeats):
             for contender in CONTENDERS:  # in turns, so that what else the machine does meets all of them
                 print(f"{name}: {contender}, {repeat + 1} of {repeats}", file=sys.stderr)
                 runs[contender].append(measure(contender, report, folder / contender))
-        rows = same_metrics(folder / "gpuatlas convert", folder / "ncu_report, accessors")
-        unpacked = _unpacked(report)
-        parquet = sum(path.stat().st_size for path in (folder / "gpuatlas convert").glob("*.parquet"))
-        found[name] = {"rows": rows, "unpacked": unpacked, "parquet": parquet, "runs": runs}
-    found["1 GB"] = {
-        "unpacked": long.stat().st_size,
-        "runs": {"gpuatlas convert": [measure("gpuatlas convert", long, folder / "long")]},
-    }
+        ours = folder / "gpuatlas convert"
+        found[name] = {
+            "rows": same_metrics(ours, folder / "ncu_report, accessors"),
+            "unpacked": outline(report).unpacked,
+            "parquet": sum(path.stat().st_size for path in ours.glob("*.parquet")),
+            "runs": runs,
+        }
+    runs = [measure("gpuatlas convert", long, folder / "long") for _ in range(repeats)]
+    found["1 GB"] = {"runs": {"gpuatlas convert": runs}}
     return found
 
 
-def _unpacked(report: Path) -> int:
-    from gpuatlas.ncurep.report import outline
-
-    return outline(report).unpacked
-
-
 # Telling
-# ------------------------------------------------------------------------------------------------------------
+
+HEAD = """# How fast the converter is
+
+Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f},
+Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns, medians of {repeats}
+(all runs in brackets). Each contender ends in the same Parquet: launches, metrics with units, rules; the metrics
+tables are compared value by value.
+
+| report | contender | wall s | CPU s | peak MiB | times ours, wall (CPU) |
+|---|---|---|---|---|---|
+"""
+TAIL = """
+* `ncu_report, value()` is the usual loop. `ncu_report, accessors` is the best that we could write with NVIDIA's
+  reader: the accessor of each kind, units once a name, columns in arrays.
+* `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it.
+* `10,000 × 260` is made of a recording's real results, each with 260 of its metrics, repeated. Rules that say
+  the same are decoded once, which repeating favours.
+* `1 GB` is a recording's results over and over: the peak does not grow with the report.
+* The recordings are packed in one zstd frame, and its window, the whole 70 MB, is part of the peak.
+"""
 
 
-def page(found: dict[str, dict], repeats: int) -> str:
+def page(found: dict[str, dict], repeats: int, load: float) -> str:
+    """Return convert.md."""
     import pyarrow
 
-    lines = [
-        "# How fast the converter is", "", f"Written by `python benchmarks/bench_convert.py` on
-        {datetime.now(UTC):%Y-%m-%d}: {platform.machine()}, " f"{os.cpu_count()} CPUs, Python
-        {platform.python_version()}, pyarrow {pyarrow.__version__}. " f"Whole processes from start to exit,
-        contenders in turns, medians of {repeats} (all runs in brackets). " "Each contender ends in the same
-        Parquet: launches, metrics with units, rules; the metrics tables are " "compared value by value.", "",
-        "| report | contender | wall s | CPU s | peak MiB | slower than ours, wall (CPU) |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for name, entry in found.items():
         runs = entry["runs"]
         ours = [statistics.median(run[part] for run in runs["gpuatlas convert"]) for part in (0, 1)]
         for contender, times in runs.items():
             wall, cpu = (statistics.median(run[part] for run in times) for part in (0, 1))
-            peak = max(run[2] for run in times)
             every = " ".join(f"{run[0]:.2f}" for run in times)
             lines.append(
-                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {peak} | "
+                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {max(run[2] for run in times)} | "
                 f"{wall / ours[0]:.1f}× ({cpu / ours[1]:.1f}×) |"
             )
+    lines += ["", "| report | unpacked bytes | metric values | Parquet bytes | of unpacked |"]
+    lines += ["|---|---|---|---|---|"]
     lines += [
-        "",
-        "| report | unpacked bytes | metric values | Parquet bytes | of unpacked |",
-        "|---|---|---|---|---|",
+        f"| {name} | {entry['unpacked']:,} | {entry['rows']:,} | {entry['parquet']:,} | "
+        f"{100 * entry['parquet'] / entry['unpacked']:.2f} % |"
+        for name, entry in found.items()
+        if "rows" in entry
     ]
-    for name, entry in found.items():
-        if "rows" in entry:
-            lines.append(
-                f"| {name} | {entry['unpacked']:,} | {entry['rows']:,} | {entry['parquet']:,} | "
-                f"{100 * entry['parquet'] / entry['unpacked']:.2f} % |"
-            )
-    lines += [
-        "", "* `ncu_report, value()` is the usual loop; `ncu_report, accessors` is the best that we could
-        write with NVIDIA's " "reader: the accessor of each kind, units once a name, columns in arrays.", "*
-        `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it.", f"*
-        `10,000 × 260` is made of a recording's real results, each with {METRICS} of its metrics, repeated. "
-        "Rules that say the same are decoded once, which repeating favours.", "* `1 GB` is a recording's
-        results over and over: peak memory does not grow with the report.", "* The recordings are packed
-        (zstd, one frame), and so their whole window, 70 MB, is part of the peak.", "",
-    ]
-    return "\n".join(lines)
+    head = HEAD.format(
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        machine=platform.machine(),
+        cpus=os.cpu_count(),
+        load=load,
+        python=platform.python_version(),
+        pyarrow=pyarrow.__version__,
+        repeats=repeats,
+    )
+    return head + "\n".join(lines) + "\n" + TAIL
 
 
 def main() -> None:
@@ -331,10 +333,11 @@ def main() -> None:
     if arguments.measure:
         measure_here(*arguments.measure)
     with tempfile.TemporaryDirectory(prefix="bench-convert-") as name:
+        load = os.getloadavg()[0]
         found = bench(arguments.repeats, Path(name))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2))
-    text = page(found, arguments.repeats)
+    text = page(found, arguments.repeats, load)
     (ROOT / "benchmarks/convert.md").write_text(text)
     print(text)
 
