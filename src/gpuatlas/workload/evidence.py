@@ -37,15 +37,25 @@ _TORCH_COPY = re.compile(r"(?<![a-z_])elementwise_kernel<.*direct_copy")
 
 @dataclass(frozen=True)
 class Formats:
-    """At how many convolutions the activation was stored channels-last, contiguous, or in neither form."""
+    """Memory formats at the 3D convolutions of a forward pass.
+
+    Attributes
+    ----------
+    channels_last, contiguous, neither
+        How many convolutions stored their result so: the form in which they computed it.
+    inputs_channels_last
+        How many were given a channels-last input; the others of `channels_last` had to convert it first
+        (GroupNorm, for one, returns contiguous tensors).
+    """
 
     channels_last: int
     contiguous: int
     neither: int
+    inputs_channels_last: int
 
     @property
     def channels_last_share(self) -> float | None:
-        """Share of convolution inputs that are channels-last; None where no input could tell."""
+        """Share of convolutions with a channels-last result; None where no result could tell."""
         total = self.channels_last + self.contiguous + self.neither
         return self.channels_last / total if total else None
 
@@ -68,7 +78,7 @@ class Shares:
 
 
 def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Formats:
-    """Run one forward pass of the plain network and look at the input of each 3D convolution.
+    """Run one forward pass of the plain network and look at the tensors of each 3D convolution.
 
     A tensor that is both (one channel, or one voxel) tells nothing and is not counted. The compiled form of
     a network hides its activations; what is observed is the network that the compiler was given.
@@ -78,16 +88,15 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
     volume
         image (1, 1, d, h, w) and mask (1, 2, d, h, w) on the device.
     """
-    counts = {"last": 0, "contiguous": 0, "neither": 0}
+    results: list[str] = []
+    inputs: list[str] = []
 
-    def look(_module: nn.Module, inputs: Sequence[Tensor]) -> None:
-        last = inputs[0].is_contiguous(memory_format=torch.channels_last_3d)
-        contiguous = inputs[0].is_contiguous()
-        if not (last and contiguous):
-            counts["last" if last else "contiguous" if contiguous else "neither"] += 1
+    def look(_module: nn.Module, given: Sequence[Tensor], result: Tensor) -> None:
+        inputs.append(_format(given[0]))
+        results.append(_format(result))
 
     convolutions = (module for module in prepared.network.modules() if isinstance(module, nn.Conv3d))
-    handles = [module.register_forward_pre_hook(look) for module in convolutions]
+    handles = [module.register_forward_hook(look) for module in convolutions]
     layout = torch.contiguous_format
     if prepared.target.layout == "channels_last_3d":
         layout = torch.channels_last_3d
@@ -98,7 +107,20 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
     finally:
         for handle in handles:
             handle.remove()
-    return Formats(counts["last"], counts["contiguous"], counts["neither"])
+    return Formats(
+        channels_last=results.count("channels_last"),
+        contiguous=results.count("contiguous"),
+        neither=results.count("neither"),
+        inputs_channels_last=inputs.count("channels_last"),
+    )
+
+
+def _format(tensor: Tensor) -> str:
+    last = tensor.is_contiguous(memory_format=torch.channels_last_3d)
+    contiguous = tensor.is_contiguous()
+    if last and contiguous:
+        return "both"
+    return "channels_last" if last else "contiguous" if contiguous else "neither"
 
 
 def observe_timeline(timeline: pa.Table) -> Shares:

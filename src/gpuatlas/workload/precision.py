@@ -28,7 +28,7 @@ def pin_precision(precision: str) -> None:
     cudnn: Any = torch.backends.cudnn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 2.9 and later call the older family deprecated
-        if hasattr(matmul, "allow_tf32") and hasattr(cudnn, "allow_tf32"):
+        if _has(matmul, "allow_tf32") and _has(cudnn, "allow_tf32"):
             matmul.allow_tf32 = tf32
             cudnn.allow_tf32 = tf32
         else:
@@ -52,14 +52,25 @@ def effective_precision() -> dict[str, str]:
 
 def _matmul() -> str:
     matmul: Any = torch.backends.cuda.matmul
-    if hasattr(matmul, "fp32_precision"):
+    if _has(matmul, "fp32_precision"):
         return "tf32" if matmul.fp32_precision == "tf32" else "ieee"
     return "tf32" if matmul.allow_tf32 else "ieee"
 
 
 def _convolution() -> str:
     cudnn: Any = torch.backends.cudnn
-    if hasattr(cudnn, "conv"):
+    if _has(cudnn, "conv"):
         # "none" means that nothing asks for less than float32.
         return "tf32" if cudnn.conv.fp32_precision == "tf32" else "ieee"
     return "tf32" if cudnn.allow_tf32 else "ieee"
+
+
+def _has(backend: Any, name: str) -> bool:
+    """Tell whether a backend has a flag: torch 2.0 answers unknown ones with an AssertionError."""
+    try:
+        getattr(backend, name)
+    except (AttributeError, AssertionError):
+        return False
+    except RuntimeError:
+        return True  # it exists, and refuses to be read while the newer family disagrees
+    return True

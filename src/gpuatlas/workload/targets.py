@@ -22,8 +22,8 @@ EVIDENCE = {
     "tensor_time_max": "greatest share of convolution and GEMM time in tensor-op kernels",
     "bf16_time_min": "least share of convolution and GEMM time in bfloat16 kernels",
     "compiled_time_min": "least share of GPU time in kernels that the compiler generated",
-    "channels_last_min": "least share of convolution inputs stored channels-last",
-    "channels_last_max": "greatest share of convolution inputs stored channels-last",
+    "channels_last_min": "least share of convolutions that compute channels-last",
+    "channels_last_max": "greatest share of convolutions that compute channels-last",
     "layout_time_change_min": "least relative change of layout-conversion time against the reference",
 }
 """What `evidence` of a target may ask for; each value is a share in [0, 1]."""

@@ -1,0 +1,178 @@
+"""Does a target cost synthesis quality? Short runs that overfit four phantoms, judged alike.
+
+Each run trains under its target as long as it is given; what it learnt is then judged in IEEE float32, so
+that only the training differs: the loss on a fixed set of (volume, timestep, noise), and the MS-SSIM of drawn
+volumes with the phantoms they were conditioned on. The spread over baseline's seeds is the yardstick.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpuatlas.workload import build_network
+from gpuatlas.workload.apply import apply, pick_device
+from gpuatlas.workload.environment import environment_record
+from gpuatlas.workload.files import write_json
+from gpuatlas.workload.inputs import step_volumes
+from gpuatlas.workload.pictures import write_midplanes, write_nifti
+from gpuatlas.workload.precision import pin_precision
+from gpuatlas.workload.similarity import gaussian_blur, ms_ssim
+from gpuatlas.workload.step import ACCUMULATE, TrainingStep
+from gpuatlas.workload.targets import Target
+
+NETWORK = "small_64"
+VOLUMES = 4
+LEARNING_RATE = 1e-4
+"""Ten times the published rate: a run of minutes has to overfit."""
+
+TIMESTEPS = (5, 20, 50, 100, 150, 200, 245)
+BLUR_SIGMA = 2.0
+"""Of the blurred phantom that samples must beat before their similarity means anything."""
+
+SEEDS = 3
+"""Baseline runs that a spread needs."""
+
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+def train_and_judge(
+    target: Target, seed: int, *, seconds: float, folder: Path, size: int = 64, device: str = "auto"
+) -> dict[str, Any]:
+    """Train one run for `seconds`, judge it, and write quality.json and a sample to `folder`.
+
+    Returns
+    -------
+    dict
+        What quality.json holds: `loss` (validation), `ms_ssim` and `ms_ssim_blurred` (one a phantom).
+    """
+    torch.manual_seed(seed)
+    where = pick_device(device)
+    prepared = apply(target, build_network(NETWORK), where)
+    environment = environment_record(prepared, data_sha256=None)
+    step = TrainingStep(prepared, seed)
+    step.optimizer.param_groups[0]["lr"] = LEARNING_RATE
+    volumes = [(image.to(where), mask.to(where)) for image, mask in step_volumes(size, VOLUMES, where)]
+    steps, losses = _train(step, volumes, seconds)
+    pin_precision("ieee")
+    result = {
+        "schema": 1,
+        "target": target.name,
+        "seed": seed,
+        "network": NETWORK,
+        "size": size,
+        "volumes": VOLUMES,
+        "learning_rate": LEARNING_RATE,
+        "steps": steps,
+        "seconds": seconds,
+        "training_loss": losses,
+        "loss": validation_loss(step, volumes),
+        **_samples(step, volumes, folder),
+        "environment": environment,
+    }
+    write_json(folder / "quality.json", result)
+    return result
+
+
+def validation_loss(step: TrainingStep, volumes: Pairs) -> float:
+    """Return the mean loss over every volume and `TIMESTEPS`, with noise that is the same in every run."""
+    device = step.prepared.device
+    losses = []
+    with torch.no_grad():
+        for index, (image, mask) in enumerate(volumes):
+            for timestep in TIMESTEPS:
+                generator = torch.Generator().manual_seed(1000 * index + timestep)
+                noise = torch.randn(image.shape, generator=generator).to(device)
+                at = torch.tensor([timestep], device=device)
+                losses.append(step.diffusion.loss(step.prepared.network, image, mask, at, noise))
+    return float(torch.stack(losses).mean())
+
+
+def compare(runs: Sequence[dict[str, Any]], target: str = "opt1") -> dict[str, Any]:
+    """Return how far `target` lies from baseline, in the spread over baseline's seeds.
+
+    Parameters
+    ----------
+    runs
+        Results of `train_and_judge`, of any targets and seeds.
+
+    Returns
+    -------
+    dict
+        For `loss` and `ms_ssim`: `status` (`measured` or `not measured`), `reason`, the means, baseline's
+        standard deviation over seeds, and `distance`: |difference of means| / standard deviation.
+    """
+    mine = [run for run in runs if run["target"] == target]
+    base = [run for run in runs if run["target"] == "baseline"]
+    convinced = all(
+        statistics.fmean(run["ms_ssim"]) > statistics.fmean(run["ms_ssim_blurred"]) for run in base
+    )
+    reason = None
+    if not mine:
+        reason = f"no run of {target}"
+    elif len({run["seed"] for run in base}) < SEEDS:
+        reason = f"baseline has {len({run['seed'] for run in base})} seeds; a spread needs {SEEDS}"
+    similarity = reason
+    if reason is None and not convinced:
+        similarity = "baseline's samples do not beat a blurred phantom: the runs are too short"
+    return {
+        "target": target,
+        "loss": _distance(mine, base, lambda run: float(run["loss"]), reason),
+        "ms_ssim": _distance(mine, base, lambda run: statistics.fmean(run["ms_ssim"]), similarity),
+    }
+
+
+def _distance(
+    mine: Sequence[dict[str, Any]],
+    base: Sequence[dict[str, Any]],
+    value: Callable[[dict[str, Any]], float],
+    reason: str | None,
+) -> dict[str, Any]:
+    if reason is not None:
+        return {"status": "not measured", "reason": reason}
+    centre = statistics.fmean(map(value, base))
+    spread = statistics.stdev(map(value, base))
+    found = statistics.fmean(map(value, mine))
+    return {
+        "status": "measured",
+        "reason": None,
+        "mean": found,
+        "baseline_mean": centre,
+        "baseline_sd": spread,
+        "distance": abs(found - centre) / spread if spread else None,
+    }
+
+
+def _train(step: TrainingStep, volumes: Pairs, seconds: float) -> tuple[int, list[float]]:
+    """Take steps until the time is up; return how many, and the mean loss of each tenth."""
+    began = time.monotonic()
+    losses: list[Tensor] = []
+    taken = 0
+    while not losses or time.monotonic() - began < seconds:
+        pairs = [volumes[(taken * ACCUMULATE + place) % len(volumes)] for place in range(ACCUMULATE)]
+        losses.append(step.run(pairs))
+        taken += 1
+        if taken % 50 == 0:
+            float(losses[-1])  # wait, so that the host does not queue steps beyond the time
+    read = torch.stack(losses).tolist()
+    parts = [read[i * taken // 10 : (i + 1) * taken // 10] for i in range(10)]
+    return taken, [statistics.fmean(part) for part in parts if part]
+
+
+def _samples(step: TrainingStep, volumes: Pairs, folder: Path) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {"ms_ssim": [], "ms_ssim_blurred": []}
+    for index, (image, mask) in enumerate(volumes):
+        generator = torch.Generator(step.prepared.device).manual_seed(index)
+        drawn = step.diffusion.sample(step.prepared.network, mask, 1, generator)[0, 0].clamp(-1, 1)
+        truth = image[0, 0]
+        found["ms_ssim"].append(ms_ssim(drawn, truth))
+        found["ms_ssim_blurred"].append(ms_ssim(gaussian_blur(truth, BLUR_SIGMA), truth))
+        if index == 0:
+            ready = drawn.cpu().numpy()
+            write_nifti(folder / "sample.nii.gz", ready)
+            write_midplanes(folder / "sample.png", ready, mask[0].cpu().numpy().astype("int8"))
+    return found
