@@ -8,6 +8,7 @@ It stops by itself before `--seconds` are over, keeps what is finished in `--wor
 """
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,8 @@ def main() -> int:
     name = chosen.target if chosen.mode == "configs" else f"{chosen.target}_{chosen.mode.replace(':', '')}"
     cell = chosen.work / chosen.architecture / name
     cell.mkdir(parents=True, exist_ok=True)
+    # The compiler tunes its kernels once: timeline and capture must see the same ones.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str((cell / "compiled").resolve())
     try:
         status = _record(chosen, cell, end)
     finally:

@@ -26,7 +26,7 @@ PROGRAM_S = 30.0
 """Seconds until the profiled program is ready: imports, context, weights, under the profiler."""
 COMPILE_S = 90.0
 """Further seconds where torch.compile has to compile first."""
-STEPS = 3.0
+STEPS = 4.0
 """Warm-up, marked step and slack, in steps."""
 PASSES_A_SECTION = 3.0
 PASSES_A_METRIC = 0.9

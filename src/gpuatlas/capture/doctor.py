@@ -1,5 +1,6 @@
 """The whole examination of a machine: what can be read of it, then a probe that profiles a few kernels."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def examine(scratch: Path, site: Mapping[str, Any] | None, *, probing: bool) -> 
 def _probe(scratch: Path) -> Finding:
     try:
         with ncu.Stop().listening() as stop:
-            passes, _ = probe(PROBE, scratch, stop)
+            passes, _ = probe(PROBE, scratch, stop, scratch / f"gpuatlas-probe-{os.getuid()}.log")
     except GpuatlasError as error:
         what, _, ask = str(error).partition(": ")
         return Finding(

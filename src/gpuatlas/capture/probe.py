@@ -41,7 +41,7 @@ def find_ncu() -> str:
 
 
 def probe(
-    settings: ncu.Settings, scratch: Path, stop: ncu.Stop, device: str = "cuda"
+    settings: ncu.Settings, scratch: Path, stop: ncu.Stop, log: Path, device: str = "cuda"
 ) -> tuple[int | None, float]:
     """Measure a few small kernels as the capture will: proof that counters can be read, and the cost's scale.
 
@@ -66,7 +66,7 @@ def probe(
         options = ncu.arguments(path, settings, part, folder / "probe.ncu-rep")
         outcome = ncu.run(
             [*options, sys.executable, "-m", "gpuatlas.capture.probe", device],
-            log=scratch / "gpuatlas-probe.log",
+            log=log,
             environment={**os.environ, "TMPDIR": name},
             stop=stop,
         )

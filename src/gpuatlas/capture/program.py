@@ -15,8 +15,8 @@ from gpuatlas.capture.ncu import MARKED
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.files import write_json
 
-WARMUP = 1
-"""Unmarked steps before the marked one: they compile, choose algorithms and fill the allocator."""
+WARMUP = 2
+"""Unmarked steps before the marked one: they compile, record graphs and fill the allocator."""
 
 
 @dataclass(frozen=True)

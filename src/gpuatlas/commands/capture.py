@@ -100,7 +100,7 @@ def capture(
         try:
             _preflight(scratch, None)
             console.note("Probing the performance counters with a few small kernels")
-            probed = probe(request.settings, scratch, stop, device)
+            probed = probe(request.settings, scratch, stop, request.state / "probe.log", device)
         except MachineRefused as error:
             if if_refused == "fail":
                 raise
