@@ -28,8 +28,9 @@ python3 -m venv /opt/venv
 # --- gpuatlas itself comes from the checkout (the launcher mounts it): the image holds the stack alone
 mkdir -p /opt/gpuatlas/lib
 printf '#!/bin/sh\nexec /opt/venv/bin/python -m gpuatlas.cli "$@"\n' > /usr/local/bin/gpuatlas
-chmod 755 /usr/local/bin/gpuatlas
-ln -sf /opt/venv/bin/python /usr/local/bin/python
+# Not a link: Python finds its environment by the name that it is called by.
+printf '#!/bin/sh\nexec /opt/venv/bin/python "$@"\n' > /usr/local/bin/python
+chmod 755 /usr/local/bin/gpuatlas /usr/local/bin/python
 
 # --- what is inside, for every environment record
 {

@@ -20,6 +20,7 @@ ROOT = HERE.parents[1]
 USER = "gpuatlas-test"
 BASE = "local/debian:bookworm"
 STACK = "ci"
+LIGHT = "light"
 PROGRAMS = ("dockerd", "docker", "debootstrap", "apptainer", "mksquashfs", "unshare", "nsenter")
 
 
@@ -140,7 +141,7 @@ def import_base(docker: Docker) -> None:
 
 
 def make_stack(project: Path, wheels: Path) -> None:
-    """Add the stack `ci`: the packages of `common` in the versions that this Python has, and their wheels.
+    """Add the stack `ci` (and `light`, a few of its packages): the packages of `common` in the versions that this Python has, and their wheels.
 
     It stands for `common`, whose CUDA wheels are several GB. The recipe, its script, and the way from lock to image are
     the project's own; NVIDIA's repository for Nsight Compute is left out (no network to it here).
@@ -165,18 +166,20 @@ def make_stack(project: Path, wheels: Path) -> None:
         ],
         check=True,
     )
-    lines = []
+    locks = {STACK: "", LIGHT: ""}
     for wheel in sorted(wheels.glob("*.whl")):
         name, version = wheel.name.split("-")[:2]
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        lines.append(f"{name.replace('_', '-')}=={version.replace('%2B', '+')} --hash=sha256:{digest}\n")
-    (project / "containers/locks" / f"{STACK}.txt").write_text("".join(lines))
+        line = f"{name.replace('_', '-')}=={version.replace('%2B', '+')} --hash=sha256:{digest}\n"
+        locks[STACK] += line
+        locks[LIGHT] += line if name.lower() in ("pyyaml", "rich", "pygments", "mdurl") else ""
     stacks = project / "containers/stacks.yaml"
-    stacks.write_text(
-        stacks.read_text()
-        + f'{STACK}:\n  base: {BASE}\n  torch: {versions["torch"]}\n  cuda: ""\n  cudnn: ""\n'
-        + '  compute_capabilities: ["7.0"]\n  ncu: ""\n  registry: ""\n'
-    )
+    text = stacks.read_text()
+    for stack, lock in locks.items():
+        (project / "containers/locks" / f"{stack}.txt").write_text(lock)
+        text += f'{stack}:\n  base: {BASE}\n  torch: {versions["torch"]}\n  cuda: ""\n  cudnn: ""\n'
+        text += '  compute_capabilities: ["7.0"]\n  ncu: ""\n  registry: ""\n'
+    stacks.write_text(text)
 
 
 def installed(name: str) -> bool:

@@ -109,7 +109,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=16819
 AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu
+AccountingStorageTRES=gres/gpu,gres/gpu:$gpu
 C
     fi
     printf '%s\n' "$@" >> "$d/etc/slurm.conf"
