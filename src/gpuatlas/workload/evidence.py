@@ -78,13 +78,14 @@ class Shares:
 
 
 def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Formats:
-    """Run one forward pass of the plain network and look at the tensors of each 3D convolution.
+    """Run one forward pass under the target and look at the tensors of each 3D convolution.
 
-    A tensor that is both (one channel, or one voxel) tells nothing and is not counted. The compiled form of
-    a network hides its activations; what is observed is the network that the compiler was given.
+    A tensor that is both (one channel, or one voxel) tells nothing and is not counted.
 
     Parameters
     ----------
+    prepared
+        Not compiled: a compiled network hides its activations.
     volume
         image (1, 1, d, h, w) and mask (1, 2, d, h, w) on the device.
     """
@@ -97,13 +98,10 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
 
     convolutions = (module for module in prepared.network.modules() if isinstance(module, nn.Conv3d))
     handles = [module.register_forward_hook(look) for module in convolutions]
-    layout = torch.contiguous_format
-    if prepared.target.layout == "channels_last_3d":
-        layout = torch.channels_last_3d
     try:
         with torch.no_grad():
-            x = torch.cat(volume, dim=1).contiguous(memory_format=layout)
-            prepared.network(x, torch.zeros(x.shape[0], dtype=torch.long, device=x.device))
+            timesteps = torch.zeros(volume[0].shape[0], dtype=torch.long, device=volume[0].device)
+            prepared.predict(torch.cat(volume, dim=1), timesteps)
     finally:
         for handle in handles:
             handle.remove()
