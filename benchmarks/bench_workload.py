@@ -1,7 +1,7 @@
 """Step times, evidence and timelines of every target on one GPU; the tables in workload.md come from here.
 
     python benchmarks/bench_workload.py measure --out DIR [--targets opt1,compile] [--minutes 9]
-    python benchmarks/bench_workload.py quality --out DIR --run opt1:0 [--minutes 8]
+    python benchmarks/bench_workload.py quality --out DIR --run opt1:0 [--minutes 4]
     python benchmarks/bench_workload.py table --out DIR          # prints Markdown, writes DIR/workload.json
 
 `measure` runs each target in a process of its own and leaves DIR/TARGET/{timings,timeline}.parquet,
@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -175,6 +176,7 @@ def table(out: Path) -> None:
     import pyarrow.parquet as pq
 
     from gpuatlas.workload.files import write_json
+    from gpuatlas.workload.quality import compare
     from gpuatlas.workload.timing import VARIANTS, summary
 
     found, lines = {}, []
@@ -225,17 +227,29 @@ def table(out: Path) -> None:
         gpu, stack = first["gpu"], first["stack"]
         about = (
             f"{gpu['name']} (cc {gpu['cc']}, {gpu['sm_count']} SMs), driver {gpu['driver']}, "
-            f"torch {stack['torch']}, CUDA {stack['cuda']}, cuDNN {stack['cudnn']}, Python {stack['python']}; "
+            f"torch {stack['torch']}, CUDA {stack['cuda']}, cuDNN {stack['cudnn']}, "
+            f"Python {stack['python']}; "
             f"{NETWORK} at {SIZE}³, batch 1, two accumulated passes a step; {REPEATS} repeats."
         )
         lines = [about, "", *lines]
+    runs = [json.loads(path.read_text()) for path in sorted(out.glob("quality-*/quality.json"))]
+    if runs:
+        lines += ["", "| run | steps | validation loss | MS-SSIM | of blurred phantoms |", "|---" * 5 + "|"]
+        for run in runs:
+            similarity, blurred = fmean(run["ms_ssim"]), fmean(run["ms_ssim_blurred"])
+            name = f"{run['target']} seed {run['seed']}"
+            lines.append(
+                f"| {name} | {run['steps']} | {run['loss']:.5f} | {similarity:.4f} | {blurred:.4f} |"
+            )
+        comparison = compare(runs)
+        write_json(out / "quality.json", comparison)
+        lines += ["", "```", json.dumps(comparison, indent=1), "```"]
     write_json(out / "workload.json", found)
     print("\n".join(lines))
 
 
 def quality(out: Path, run: str, minutes: float) -> None:
     from gpuatlas.workload.quality import train_and_judge
-
     from gpuatlas.workload.targets import load_target
 
     name, _, seed = run.partition(":")
