@@ -8,6 +8,7 @@ It stops by itself before `--seconds` are over, keeps what is finished in `--wor
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -17,6 +18,9 @@ import time
 from pathlib import Path
 
 import yaml
+
+from gpuatlas.ncurep.chunk import decode_report
+from gpuatlas.ncurep.report import outline
 
 TIMING = ("timings.parquet", "timeline.parquet", "evidence.json", "environment.json")
 RESERVE_S = 25.0
@@ -118,6 +122,15 @@ def _publish(cell: Path, recording: Path) -> None:
     for name in ("plan.json", "environment.json"):
         shutil.copy(cell / "capture" / name, recording)
     shutil.copytree(cell / "timing", recording / "timing", dirs_exist_ok=True)
+    names = [one.demangled for chunk in decode_report(outline(report)) for one in chunk.infos]
+    plan = json.loads((recording / "plan.json").read_text(encoding="utf-8"))
+    print(
+        f"{len(names)} launches, dgrad {sum('dgrad' in name for name in names)}, "
+        f"wgrad {sum('wgrad' in name for name in names)}; coverage {plan['coverage_time']}, "
+        f"unmatched {plan['unmatched_time']}, predicted {plan['predicted_s']:.0f} s, real {plan['spent_s']:.0f} s; "
+        f"flags {plan['flags']}",
+        flush=True,
+    )
     size = sum(path.stat().st_size for path in recording.rglob("*") if path.is_file())
     print(f"{recording}: {size / 1e6:.2f} MB, report {report.stat().st_size / 1e6:.2f} MB", flush=True)
 
