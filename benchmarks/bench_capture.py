@@ -295,7 +295,7 @@ def main() -> int:
     try:
         return measure(chosen)
     finally:
-        if chosen.out is not None:
+        if chosen.out is not None and chosen.work.exists():
             shutil.copytree(chosen.work, chosen.out, dirs_exist_ok=True)
 
 

@@ -22,7 +22,6 @@ import yaml
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import outline
 
-TIMING = ("timings.parquet", "timeline.parquet", "evidence.json", "environment.json")
 RESERVE_S = 25.0
 """Kept for stopping the profiler and copying what is finished."""
 
@@ -111,7 +110,7 @@ def _run(arguments: list[str], end: float) -> int:
             process.kill()
             status = process.wait()
     print(f"{arguments[0]}: exit status {status} after {time.monotonic() - began:.0f} s", flush=True)
-    return status
+    return 75 if status < 0 else status
 
 
 def _publish(cell: Path, recording: Path) -> None:
@@ -127,8 +126,8 @@ def _publish(cell: Path, recording: Path) -> None:
     print(
         f"{len(names)} launches, dgrad {sum('dgrad' in name for name in names)}, "
         f"wgrad {sum('wgrad' in name for name in names)}; coverage {plan['coverage_time']}, "
-        f"unmatched {plan['unmatched_time']}, predicted {plan['predicted_s']:.0f} s, real {plan['spent_s']:.0f} s; "
-        f"flags {plan['flags']}",
+        f"unmatched {plan['unmatched_time']}, predicted {plan['predicted_s']:.0f} s, real "
+        f"{plan['spent_s']:.0f} s; flags {plan['flags']}",
         flush=True,
     )
     size = sum(path.stat().st_size for path in recording.rglob("*") if path.is_file())
