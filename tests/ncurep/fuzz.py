@@ -134,8 +134,14 @@ def rows(table: pa.Table) -> list[str]:
 
 def same(a: dict[str, pa.Table], b: dict[str, pa.Table], *, ordered: bool) -> bool:
     if ordered:
-        return all(repr(a[name].to_pydict()) == repr(b[name].to_pydict()) for name in a)
+        return all(
+            same_column(a[name][column], b[name][column]) for name in a for column in a[name].column_names
+        )
     return all(rows(a[name]) == rows(b[name]) for name in a)
+
+
+def same_column(a: pa.ChunkedArray, b: pa.ChunkedArray) -> bool:
+    return a.equals(b) or repr(a.to_pylist()) == repr(b.to_pylist())  # the latter where there are NaN
 
 
 def outcome(base: Base, mutant: bytes, how: str, folder: Path) -> str:

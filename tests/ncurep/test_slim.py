@@ -52,7 +52,8 @@ def test_slim_reads_as_before(path, suffix, tmp_path):
     done = slim(path, out, redact=True)
     assert done.launches == check(path).launches == check(out).launches
     assert outline(out).session.versions[LAUNCHES_ENTRY] == str(done.launches)
-    assert tables(out, tmp_path / "b", True) == tables(path, tmp_path / "a", True)
+    instances = path not in WINDOWS.values()
+    assert tables(out, tmp_path / "b", instances) == tables(path, tmp_path / "a", instances)
     plain = tmp_path / "plain.ncu-rep"
     plain.write_bytes(unpack(path))
     assert nvidia(out) == nvidia(plain)

@@ -256,6 +256,13 @@ def test_partial_keeps_the_whole_launches(tmp_path):
     expected = pq.read_table(whole / "metrics.parquet", filters=[("launch_id", "<", 2)])
     assert pq.read_table(tmp_path / "out/metrics.parquet").to_pylist() == expected.to_pylist()
 
+    cut.write_bytes(data[: data.index(b"CatArrayBatchedCopy")])
+    done = convert([cut], tmp_path / "out", partial=True)
+    assert (done.converted[0].launches, done.converted[0].lost) == (
+        1,
+        2,
+    )  # a slim report tells how many there were
+
     middle = bytearray(data)
     middle[length_of(middle, b"CatArrayBatchedCopy_vectorized")] ^= 1
     cut.write_bytes(middle)

@@ -49,7 +49,7 @@ def _convert(  # noqa: PLR0917 (the command line's options)
         jobs=jobs,
     )
     for report in result.converted:
-        lost = f", at least {report.lost} lost" if report.lost else ""
+        lost = f", {report.lost} launches lost that the report announces" if partial else ""
         console.out.print(
             f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}", markup=False
         )

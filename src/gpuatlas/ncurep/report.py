@@ -91,10 +91,10 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
                     found.extended += _read_header(block.header, found) or block.extended
                 except WireError as error:
                     reader.refuse(f"a block header is wrong: {error}", block.offset)
-                block.skip()
                 found.blocks += 1
                 found.launches += block.results
                 found.payload += int(block.header.payload)
+                block.skip()
         except Damaged as error:
             if not partial:
                 raise
@@ -190,7 +190,9 @@ def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
             if loss is None:
                 raise
             loss.reasons.append(str(error))
-            loss.launches += max(report.launches - seen, 1)
+            told = report.session.versions.get(LAUNCHES_ENTRY, "")
+            announced = int(told) if told.isdecimal() and len(told) < 10 else report.launches
+            loss.launches += max(announced - seen, 0)
             return
         if seen != report.launches:
             reader.refuse(f"the file changed while it was read: {report.launches} launches, then {seen}")

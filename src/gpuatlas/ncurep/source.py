@@ -21,7 +21,7 @@ _PACKED = {
     b"\x1f\x8b": "gzip",
 }
 _WINDOW = 64
-_XZ_MEMORY = 256 << 20
+_XZ_MEMORY = 128 << 20
 
 
 class Damaged(InputRefused):
