@@ -13,7 +13,6 @@ Without an argument, it shows what is recorded beside it (benchmarks/data/captur
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -283,20 +282,13 @@ def main() -> int:
     measuring.add_argument("--network", default="whole_head_128")
     measuring.add_argument("--size", type=int, default=64)
     measuring.add_argument("--work", type=Path, required=True)
-    measuring.add_argument("--out", type=Path, help="copy what is finished there at the end")
     measuring.add_argument("--seconds", type=float, default=520.0)
     showing = commands.add_parser("show")
     for one in (showing, parser):
         one.add_argument("--work", type=Path, default=HERE / "data" / "capture")
         one.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
     chosen = parser.parse_args()
-    if chosen.command != "measure":
-        return show(chosen)
-    try:
-        return measure(chosen)
-    finally:
-        if chosen.out is not None and chosen.work.exists():
-            shutil.copytree(chosen.work, chosen.out, dirs_exist_ok=True)
+    return measure(chosen) if chosen.command == "measure" else show(chosen)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Makes one recording on this machine's GPU: timing, timeline and capture of a target, slim and redacted.
+"""Makes recordings on this machine's GPU: timing, timeline and capture of targets, slim and redacted.
 
-    python benchmarks/record.py --target opt1 --architecture h200 --work FOLDER --out FOLDER --seconds 520
+    python benchmarks/record.py --target opt1 --target baseline --work FOLDER --seconds 520
 
-It stops by itself before `--seconds` are over, keeps what is finished in `--work` and copies it to
-`--out/work`: run it again with that folder as `--work` to go on. A finished recording lies in
-`--out/recording`, shaped like a folder of resources/recordings.
+It stops by itself before `--seconds` are over and keeps what is finished in `--work`: run it again with that
+folder to go on. Finished recordings lie in FOLDER/recording, shaped like resources/recordings.
 """
 
 import argparse
@@ -30,50 +29,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", required=True)
+    parser.add_argument("--target", action="append", required=True, help="repeat for several, in this order")
     parser.add_argument("--architecture", default="h200")
     parser.add_argument("--network", default="whole_head_128")
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--mode", default="configs")
-    parser.add_argument("--budget")
+    parser.add_argument("--budget", help="of each capture, such as 4m")
     parser.add_argument("--repeats", default="5")
     parser.add_argument("--steps", default="3")
-    parser.add_argument("--against", type=Path, help="timeline.parquet of the baseline")
     parser.add_argument(
-        "--timing", type=Path, help="a finished timing folder to take instead of measuring one"
+        "--timing", type=Path, help="take finished timing folders from here: TIMING/TARGET/timing"
     )
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=520.0)
     chosen = parser.parse_args()
     end = time.monotonic() + chosen.seconds - RESERVE_S
-    name = chosen.target if chosen.mode == "configs" else f"{chosen.target}_{chosen.mode.replace(':', '')}"
-    cell = chosen.work / chosen.architecture / name
-    cell.mkdir(parents=True, exist_ok=True)
-    # The compiler tunes its kernels once: timeline and capture must see the same ones.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str((cell / "compiled").resolve())
-    try:
-        status = _record(chosen, cell, end)
-    finally:
-        kept = chosen.out / "work" / chosen.architecture / name
-        shutil.copytree(cell, kept, dirs_exist_ok=True)
-    if status == 0:
-        _publish(cell, chosen.out / "recording" / chosen.architecture / name)
-    return status
+    worst = 0
+    for target in chosen.target:
+        name = target if chosen.mode == "configs" else f"{target}_{chosen.mode.replace(':', '')}"
+        recording = chosen.work / "recording" / chosen.architecture / name
+        if (recording / "report.ncu-repz").exists():
+            continue
+        cell = chosen.work / chosen.architecture / name
+        cell.mkdir(parents=True, exist_ok=True)
+        # The compiler tunes its kernels once: timeline and capture must see the same ones.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str((cell / "compiled").resolve())
+        status = _record(chosen, target, cell, end)
+        if status == 0:
+            _publish(cell, recording)
+        worst = max(worst, status)
+    return worst
 
 
-def _record(chosen: argparse.Namespace, cell: Path, end: float) -> int:
+def _record(chosen: argparse.Namespace, target: str, cell: Path, end: float) -> int:
     timing = cell / "timing"
     if chosen.timing is not None and not timing.exists():
-        shutil.copytree(chosen.timing, timing)
-    what = ["--targets", "config/targets.yaml", "--target", chosen.target]
+        shutil.copytree(chosen.timing / target / "timing", timing)
+    what = ["--targets", "config/targets.yaml", "--target", target]
     what += ["--network", chosen.network, "--size", str(chosen.size)]
     if not (timing / "timings.parquet").exists():
         repeats = ["--repeats", chosen.repeats, "--steps", chosen.steps]
         if status := _run(["timing", *what, *repeats, "--out", str(timing)], end):
             return status
     if not (timing / "timeline.parquet").exists():
-        against = ["--against", str(chosen.against)] if chosen.against else []
+        baseline = cell.parent / "baseline" / "timing" / "timeline.parquet"
+        against = ["--against", str(baseline)] if baseline.exists() and target != "baseline" else []
         if status := _run(["timeline", *what, *against, "--allow-no-effect", "--out", str(timing)], end):
             return status
     return _run(["capture", *what, "--timing", str(timing), *_capture_options(chosen), *_folders(cell)], end)
