@@ -49,8 +49,10 @@ rule replay:
         cell=of_origin("recorded"),
     conda:
         ENVIRONMENT
+    params:
+        content=content,
     message:
-        "Replaying {wildcards.cell} from {input[0]}"
+        "Replaying {wildcards.cell}"
     shell:
         "cp {input} results/cells/{wildcards.cell}/capture &> {log}"
 
@@ -69,6 +71,8 @@ rule replay_timing:
         cell=of_origin("recorded"),
     conda:
         ENVIRONMENT
+    params:
+        content=content,
     shell:
         "cp {input} results/cells/{wildcards.cell}/timing &> {log}"
 
@@ -86,6 +90,8 @@ rule import_report:
         cell=of_origin("imported"),
     conda:
         ENVIRONMENT
+    params:
+        content=content,
     message:
         "Importing {input} as {wildcards.cell}"
     shell:

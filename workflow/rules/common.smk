@@ -10,6 +10,7 @@ from gpuatlas import console
 from gpuatlas.config import resolve
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.figures import FIGURES
+from gpuatlas.publish.cell import sha256
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
 from gpuatlas.submission import (
     archive_path,
@@ -267,6 +268,17 @@ def workload_options(wildcards):
     else:
         folders = ["--images", data["images"], "--masks", data["masks"]]
     return f"{network_options(wildcards)} {shlex.join(folders)}"
+
+
+def content(wildcards):
+    """SHA-256 of a cell's source: what is moved into its place is older than what came of its predecessor.
+
+    A function of the wildcards alone: Snakemake does not compare parameters that depend on the input.
+    """
+    cell = STUDY.cell(wildcards.cell)
+    source = Path(cell.source)
+    files = sorted(source.parent.rglob("*")) if cell.origin == "recorded" else [source]
+    return [sha256(path) for path in files if path.is_file()]
 
 
 def effect_options(wildcards):
