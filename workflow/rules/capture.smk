@@ -4,7 +4,6 @@
 rule capture_cell:
     input:
         image_of,
-        DATASET,
         timing=expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
         targets="config/targets.yaml",
     output:
@@ -23,13 +22,13 @@ rule capture_cell:
     params:
         where=where,
         launch=launcher,
-        workload=workload_options,
+        network=network_options,
         ncu=capture_options,
         target=lambda wildcards: wildcards.cell.split("/")[1],
     message:
         "Profiling {wildcards.cell} with Nsight Compute at {params.where}"
     shell:
-        "{params.launch} gpuatlas capture --targets {input.targets} --target {params.target} {params.workload}"
+        "{params.launch} gpuatlas capture --targets {input.targets} --target {params.target} {params.network}"
         " --timing results/cells/{wildcards.cell}/timing {params.ncu}"
         " --state results/cells/{wildcards.cell}/.state --out results/cells/{wildcards.cell}/capture &> {log}"
 

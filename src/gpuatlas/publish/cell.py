@@ -71,6 +71,9 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     window = plan.get("window")
     if window is not None:
         notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
+    notes += plan.get("flags", [])
+    if plan.get("unmatched_time"):
+        notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
     durations = pq.read_table(tables["launches"], columns=["duration_ns"]).column("duration_ns")
     session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
     manifest = {
