@@ -1,0 +1,62 @@
+"""What is planned at a site: with images that were copied there, and on one instance without Slurm."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+CELL = {"v100": "results/cells/v100/opt1/cell.json", "a100": "results/cells/a100/opt1/cell.json"}
+
+
+def plan(project: Path, *arguments: str) -> tuple[Counter[str], str]:
+    """Jobs by rule of a dry run, and all that it says."""
+    environment = os.environ | {"PYTHONPATH": str(project / "src"), "GPUATLAS_ACCOUNT": "abc123"}
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        [programs / "snakemake", "-n", *arguments],
+        cwd=project, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    table = text.rsplit("Job stats:", 1)[1].split("total", 1)[0]
+    return Counter({m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+)$", table, re.MULTILINE)}), text
+
+
+def place(path: Path) -> None:
+    """A file that was copied here with its old date, as scp -p and rsync do."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+
+
+def test_an_image_is_built_where_there_is_none(project):
+    jobs, _ = plan(project, CELL["v100"], "--profile", "profiles/slurm", "--config", "site=expanse")
+    assert (jobs["sif_image"], jobs["docker_archive"], jobs["docker_image"]) == (1, 1, 1)
+
+
+def test_a_copied_archive_is_turned_into_an_image(project):
+    place(project / "containers/images/common.docker.tar")
+    jobs, _ = plan(project, CELL["v100"], "--profile", "profiles/slurm", "--config", "site=expanse")
+    assert (jobs["sif_image"], jobs["docker_archive"], jobs["docker_image"]) == (1, 0, 0)
+
+
+def test_a_copied_image_is_used_although_the_checkout_is_newer(project):
+    for name in ("common.sif", "common.sif.json"):
+        place(project / "containers/images" / name)
+    jobs, _ = plan(project, CELL["v100"], "--profile", "profiles/slurm", "--config", "site=expanse")
+    assert jobs["train_cell"] == jobs["capture_cell"] == 1
+    assert (jobs["sif_image"], jobs["docker_archive"], jobs["docker_image"]) == (0, 0, 0)
+
+
+def test_one_instance_without_slurm_runs_docker_by_the_same_site_file(project):
+    jobs, text = plan(
+        project, CELL["a100"], "--profile", "profiles/local", "--config", "site=jetstream2", "-p"
+    )
+    assert jobs["docker_image"] == jobs["train_cell"] == jobs["time_cell"] == jobs["capture_cell"] == 1
+    assert jobs["sif_image"] == 0
+    launched = (
+        "gpuatlas launch --site jetstream2 --image containers/images/common.docker.json -- gpuatlas train"
+    )
+    assert launched in text
