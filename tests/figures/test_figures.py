@@ -13,20 +13,24 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from tests import studies
 
 from gpuatlas.compare.run import TABLES, compare
 from gpuatlas.compare.verdicts import write_claims
+from gpuatlas.config import load_named
 from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.figures import FIGURES
 from gpuatlas.figures.draw import draw
 from gpuatlas.figures.inputs import Inputs
+from gpuatlas.figures.priority import brief
 from gpuatlas.figures.style import use_style
 
 CLAIMS = studies.ROOT / "config" / "claims.yaml"
 KINDS = ("svg", "png", "pdf", "csv")
-SMALLEST = 6.5  # points
+COLUMN, TALLEST = 3.5, 9.0  # inches: a column of a page
+SMALLEST = 6.0  # points
 
 
 def judged(results: Path) -> Path:
@@ -61,6 +65,39 @@ def full(recorded, tmp_path_factory):
     return judged(results)
 
 
+@pytest.fixture(scope="module")
+def wide(recorded, tmp_path_factory):
+    """Every target of the project on one GPU of a long name: a window, imports, targets not in effect."""
+    results = tmp_path_factory.mktemp("wide") / "results"
+    targets = load_named(studies.ROOT, "targets")
+    studies.write_study(results, {})
+    study = json.loads((results / "study.json").read_text())
+    study["targets"] = targets
+    study["architectures"] = {
+        "h200": study["architectures"]["h200"] | {"label": "RTX 6000 Ada"},
+        "a100": study["architectures"]["a100"],
+    }
+    study["cells"] = [
+        {
+            "cell": f"{a}/{t}",
+            "architecture": a,
+            "target": t,
+            "origin": "absent" if a == "a100" else "imported",
+        }
+        for a in study["architectures"]
+        for t in targets
+    ]
+    (results / "study.json").write_text(json.dumps(study))
+    evidence = {"in_effect": "false", "checks": []}
+    for number, target in enumerate(targets):
+        window = "first launches of a run" if number == 0 else None
+        studies.add_step(
+            results, recorded, f"h200/{target}", like="opt12", origin="imported", window=window,
+            comparable=False, coverage=None, evidence=evidence,
+        )  # fmt: skip
+    return judged(results)
+
+
 def drawn(results: Path, name: str):
     use_style()
     return import_module(f"gpuatlas.figures.{name}").draw(Inputs(results))
@@ -76,46 +113,69 @@ def within(box, frame) -> bool:
 
 
 def texts(figure) -> list[Text]:
-    """Return what is written in a figure; tick labels apart, some of which matplotlib keeps but does not draw."""
-    ticks = {
-        id(label)
-        for axes in figure.findobj(Axes)
-        for axis in (axes.xaxis, axes.yaxis)
-        for label in axis.get_ticklabels(which="both")
-    }
-    return [
-        t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible() and id(t) not in ticks
-    ]
+    """Return what is written in a figure; of tick labels, which matplotlib keeps in store, those within view."""
+    panels = figure.findobj(Axes)
+    ticks = {id(text) for axes in panels for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
+    shown = [t for t in figure.findobj(Text) if t.get_text().strip() and id(t) not in ticks]
+    for axes in panels:
+        if not axes.axison:
+            continue
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            if not axis.get_tick_params().get("labelbottom", True):
+                continue
+            places = zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True)
+            shown += [
+                label for at, label in places if min(low, high) <= at <= max(low, high) and label.get_text()
+            ]
+    return shown
 
 
-@pytest.mark.parametrize("study", ["recorded", "empty", "full"])
+@pytest.mark.parametrize("study", ["recorded", "empty", "full", "wide"])
 @pytest.mark.parametrize("name", FIGURES)
-def test_nothing_is_cut_off_too_small_or_overlapping(name, study, request):
+def test_it_fits_a_column_and_nothing_is_cut_off_too_small_or_overlapping(name, study, request):
     figure, _ = drawn(request.getfixturevalue(study), name)
     canvas = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         canvas.draw()
     renderer, frame = canvas.get_renderer(), figure.bbox
+    width, height = figure.get_size_inches()
+    assert width == COLUMN
+    assert height <= TALLEST
     shown = texts(figure)
     assert shown
-    for text in shown:
-        if text.axes is not None and not text.axes.get_visible():
-            continue
-        assert within(text.get_window_extent(renderer), frame), text
-        assert text.get_fontsize() >= SMALLEST or "$" in text.get_text(), text
-    panels = [axes for axes in figure.findobj(Axes) if axes.get_visible()]
-    for axes in panels:
-        assert within(axes.get_tightbbox(renderer), frame), axes  # the tick labels that are drawn, too
-        assert all(
-            label.get_fontsize() >= SMALLEST for label in axes.get_xticklabels() + axes.get_yticklabels()
-        )
-    titles = [t for axes in panels if (t := axes._left_title).get_text()]
-    groups = [titles, *([t for t in axes.get_yticklabels() if t.get_text()] for axes in panels)]
-    for group in groups:
-        boxes = [text.get_window_extent(renderer) for text in group]
-        for one, other in combinations(range(len(boxes)), 2):
-            assert not boxes[one].shrunk(1, 0.8).overlaps(boxes[other].shrunk(1, 0.8)), group[one]
+    boxes = [text.get_window_extent(renderer) for text in shown]
+    for text, box in zip(shown, boxes, strict=True):
+        assert within(box, frame), text
+        assert text.get_fontsize() >= SMALLEST, text
+    for axes in figure.findobj(Axes):
+        assert within(axes.get_tightbbox(renderer), frame), axes
+    for one, other in combinations(range(len(boxes)), 2):
+        clash = boxes[one].shrunk(0.98, 0.75).overlaps(boxes[other].shrunk(0.98, 0.75))
+        assert not clash, (shown[one], shown[other])
+
+
+def test_no_number_lies_on_a_bar_of_another_line(full):
+    figure, _ = drawn(full, "kernel_breakdown")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.findobj(Axes):
+        bars = [patch.get_window_extent() for container in axes.containers for patch in container]
+        for text in axes.texts:
+            box = text.get_window_extent(canvas.get_renderer())
+            assert sum(bar.width > 0 and box.shrunk(1, 0.6).overlaps(bar) for bar in bars) <= 1, text
+
+
+def test_kernels_of_a_panel_have_different_labels(recorded):
+    _, rows = drawn(recorded, "priority")
+    for target in studies.RECORDED:
+        names = {row["name"] for row in rows if row["target"] == target}
+        layouts = {name for name in names if "nchwToNhwc" in name}
+        assert len({brief(name) for name in names - layouts}) == len(names - layouts) > 4
+    labels = [t.get_text() for t in texts(drawn(recorded, "priority")[0])]
+    assert "sm90 fprop tf32 nhwc 64x64x32" in labels
+    assert "nchwToNhwc <…0>" in labels
+    assert "nchwToNhwc <…2>" in labels
 
 
 def test_windows_are_titled_as_such_and_said_to_be_incomparable(recorded):
@@ -126,8 +186,9 @@ def test_windows_are_titled_as_such_and_said_to_be_incomparable(recorded):
         said = " ".join(" ".join(t.get_text() for t in texts(figure)).split())
         assert "Windows: not comparable with each other." in said, name
         for target in studies.RECORDED:
-            assert f"h200/{target} — window: first launches of {target}" in said, name
-        assert "absent: V100 baseline, opt1, opt2, opt12" in said, name
+            assert f"h200/{target}: first launches of {target}" in said, name
+        assert said.split().count("window") == len(studies.RECORDED), name
+        assert "absent: V100 (all) · A100 (all) · H100 (all) · H200 opt2" in said, name
 
 
 def test_a_figure_without_data_says_so(empty):
@@ -155,27 +216,54 @@ def test_every_number_of_a_figure_is_a_row_of_a_table(recorded):
             assert tuple(sorted(row.items(), key=str)) in known, (name, row)
 
 
-def test_reported_numbers_are_hollow_and_measured_ones_filled(recorded):
+def faces(figure) -> list[tuple[set[bool], int]]:
+    """Return for each panel with bars whether its bars are hollow, and its number of hatched stubs."""
+    found = []
+    for axes in figure.findobj(Axes):
+        patches = [patch for container in axes.containers for patch in container]
+        stubs = [p for p in axes.patches if isinstance(p, Rectangle) and p not in patches]
+        if patches:
+            found.append(({patch.get_facecolor()[3] == 0 for patch in patches}, len(stubs)))
+    return found
+
+
+def test_reported_numbers_are_hollow_measured_ones_filled_and_missing_ones_hatched(recorded):
     figure, _ = drawn(recorded, "pipe_utilization")
-    faces: dict[bool, set[bool]] = {True: set(), False: set()}
-    for axes in figure.findobj(lambda o: hasattr(o, "containers")):
-        for container in axes.containers:
-            for patch in container:
-                reported = "reported in the paper" in axes._left_title.get_text()
-                faces[reported].add(patch.get_facecolor()[3] == 0)
-    assert faces == {True: {True}, False: {False}}
+    said = [t.get_text() for t in texts(figure)]
+    assert said.count("reported") == 2
+    assert said.count("n/r") == 6
+    assert faces(figure) == [({True}, 3)] * 2 + [({False}, 0)] * 3
 
 
 def test_a_reported_number_beside_a_measured_one_is_a_hollow_mark(full):
     figure, rows = drawn(full, "pipe_utilization")
-    marks = {
-        (axes._left_title.get_text().split(" ")[0], line.get_xdata()[0]): line
-        for axes in figure.findobj(Axes)
-        for line in axes.lines
-    }
-    assert set(marks) == {("a100/baseline", 1.45), ("a100/opt1", 9.98)}
+    marks = {line.get_xdata()[0]: line for axes in figure.findobj(Axes) for line in axes.lines}
+    assert set(marks) == {1.45, 9.98}
     assert all(line.get_markerfacecolor() == "white" for line in marks.values())
     assert sum(row["source"] == "reported" for row in rows) == 2
+
+
+def test_a_target_that_is_not_in_effect_is_marked(wide, full):
+    said = [t.get_text() for t in texts(drawn(wide, "memory")[0])]
+    assert "opt1†" in said
+    assert any(text.startswith("†: target NOT in effect (h200/baseline, ") for text in said)
+    assert "imported" in said
+    said = [t.get_text() for t in texts(drawn(full, "memory")[0])]
+    assert "opt1" in said
+    assert said.count("step 99.0%") == 16
+    assert not any("†" in text for text in said)
+
+
+def test_a_metric_that_was_not_collected_is_hatched_and_said(recorded, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(recorded, results)
+    path = studies.table(results, "metrics", "h200", "opt1")
+    kept = pq.read_table(path, partitioning=None, filters=[("metric", "!=", "lts__t_sector_hit_rate.pct")])
+    pq.write_table(kept, path)
+    figure, _ = drawn(judged(results), "memory")
+    said = [t.get_text() for t in texts(figure)]
+    assert said.count("n/c") == 1
+    assert any(text.endswith("n/c: not collected.") for text in said)
 
 
 def test_cells_of_different_stacks_say_so(full, tmp_path):

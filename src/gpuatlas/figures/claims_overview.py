@@ -2,22 +2,22 @@
 
 import textwrap
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from gpuatlas.figures.inputs import Inputs, Rows
+from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
 from gpuatlas.figures.style import (
     ABSENT_EDGE,
     ABSENT_HATCH,
     BLUE,
     DARK,
-    GREY,
+    LINE,
     ORANGE,
-    PAGE,
     PURPLE,
     RED,
+    hatched,
 )
 
 STATUS = {
@@ -26,68 +26,79 @@ STATUS = {
     "contradicted": (RED, "X", "contradicted"),
     "not_in_effect": (PURPLE, "v", "target not in effect"),
 }
+LABELS, TARGETS, ROW = 0.95, 0.5, 0.125
+"""Width of the claims' names and of their targets, height of a row, in inches."""
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw a row a claim, a column a GPU: ring = the paper reports it, filled = measured, hatch: absent."""
-    study = inputs.study
-    rows = inputs.claims("verdicts")
-    rows = [{**row, "inputs": ";".join(row["inputs"] or [])} for row in rows]
-    claims = list(dict.fromkeys(row["claim"] for row in rows))
+    study, sheet = inputs.study, Sheet()
+    rows = [{**row, "inputs": ";".join(row["inputs"] or [])} for row in inputs.claims("verdicts")]
     columns = list(dict.fromkeys([*study.architectures, *(row["architecture"] for row in rows)]))
-    figure = Figure(figsize=(PAGE, 0.24 * len(claims) + 1.35), layout="constrained")
-    axes = figure.subplots()
-    for row in rows:
-        _mark(axes, columns.index(row["architecture"]), claims.index(row["claim"]), row)
-    targets = {row["claim"]: row["target"] for row in rows}
-    axes.set_yticks(range(len(claims)), [f"{claim}  ({targets[claim]})" for claim in claims])
-    axes.set_xticks(range(len(columns)), [_column(inputs, name) for name in columns])
-    axes.xaxis.tick_top()
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(len(claims) - 0.5, -0.6)
-    axes.tick_params(length=0)
-    axes.grid(visible=False, axis="x")
-    axes.grid(visible=True, axis="y")
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    handles = [
-        Line2D([], [], ls="", marker="o", mfc="none", mec=DARK, ms=9, label="reported by the paper"),
+    width = (COLUMN - MARGIN - LABELS - TARGETS) / max(len(columns), 1)
+    heads = [_column(inputs, name, int(width / 0.058)) for name in columns]
+    sheet.text(MARGIN, sheet.y, "claim", fontstyle="italic")
+    sheet.text(LABELS, sheet.y, "target", fontstyle="italic")
+    for number, head in enumerate(heads):
+        x = LABELS + TARGETS + (number + 0.5) * width
+        sheet.text(x, sheet.y, head[0], ha="center", fontweight="bold")
+        sheet.text(x, sheet.y + LINE, "\n".join(head[1:]), ha="center")
+    sheet.y += LINE * max(len(head) for head in heads) + 0.05
+    for claim in dict.fromkeys(row["claim"] for row in rows):
+        own = [row for row in rows if row["claim"] == claim]
+        sheet.page.plot([MARGIN, COLUMN - MARGIN], [sheet.y] * 2, color="#d0d0d0", lw=0.3)
+        sheet.text(MARGIN, sheet.y + (ROW - LINE) / 2, claim)
+        sheet.text(LABELS, sheet.y + (ROW - LINE) / 2, own[0]["target"])
+        for row in own:
+            _mark(sheet, LABELS + TARGETS + columns.index(row["architecture"]) * width, width, row)
+        sheet.y += ROW
+    sheet.y += 0.04
+    sheet.legend(_handles(), 2)
+    return sheet.finish(), rows
+
+
+def _handles() -> list[Line2D | Rectangle]:
+    return [
+        Line2D(
+            [], [], ls="", marker="o", mfc="none", mec=DARK, mew=0.7, ms=5.5, label="reported by the paper"
+        ),
         *(
-            Line2D([], [], ls="", marker=m, color=c, mec=DARK, mew=0.4, ms=6, label=f"measured: {label}")
+            Line2D([], [], ls="", marker=m, color=c, mec=DARK, mew=0.3, ms=3.6, label=f"measured: {label}")
             for c, m, label in STATUS.values()
         ),
-        Line2D([], [], ls="", marker="$\\mathrm{w}$", color=DARK, ms=6, label="window: not measured"),
-        Line2D([], [], ls="", marker="$\\mathrm{?}$", color=DARK, ms=5, label="captured, not measured"),
+        Line2D(
+            [], [], ls="", marker="$\\mathrm{w}$", color=DARK, mew=0.1, ms=4.5, label="window: not measured"
+        ),
+        Line2D(
+            [], [], ls="", marker="$\\mathrm{?}$", color=DARK, mew=0.1, ms=4, label="captured, not measured"
+        ),
         Rectangle((0, 0), 1, 1, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, label="absent"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2)
-    return figure, rows
 
 
-def _column(inputs: Inputs, name: str) -> str:
+def _column(inputs: Inputs, name: str, characters: int) -> list[str]:
+    """Return the lines over a column, each at most as long as told where words allow."""
     entry = inputs.study.architectures.get(name)
     if entry is None:
-        return f"{name}\n(not in this study)"
+        return [name, "not in", "this study"]
+    label = textwrap.wrap(str(entry["label"]), characters)
     analogue = entry.get("analogue_of")
     if not analogue:
-        return str(entry["label"])
-    label = inputs.study.architectures.get(analogue, {}).get("label", analogue)
-    return "\n".join(textwrap.wrap(f"{entry['label']} (analogue of {label})", 18))
+        return label
+    return [*label, "analogue", f"of {inputs.study.architectures.get(analogue, {}).get('label', analogue)}"]
 
 
-def _mark(axes: Axes, x: int, y: int, row: dict[str, object]) -> None:
+def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
     """Draw one verdict."""
-    explanation = str(row["explanation"])
-    if row["status"] == "not_measured" and explanation.startswith("not measured (absent"):
-        axes.add_patch(
-            Rectangle((x - 0.3, y - 0.4), 0.6, 0.8, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, lw=0.3)
-        )
+    absent = row["status"] == "not_measured" and str(row["explanation"]).startswith("not measured (absent")
+    centre, y = x + width / 2, sheet.y + ROW / 2
+    if absent:
+        hatched(sheet.page, x + 0.06 * width, sheet.y + 0.015, 0.88 * width, ROW - 0.03)
     if row["kind"] == "paper_cell":
-        axes.plot(x, y, "o", mfc="white", mec=DARK, mew=0.8, ms=9)
+        sheet.page.plot(centre, y, "o", mfc="white", mec=DARK, mew=0.7, ms=5.5)
     if row["status"] in STATUS:
         colour, marker, _ = STATUS[str(row["status"])]
-        axes.plot(x, y, marker, color=colour, mec=DARK, mew=0.4, ms=6)
-    elif row["window"] is not None:
-        axes.text(x, y, "w", ha="center", va="center", fontsize=7, color=DARK)
-    elif not explanation.startswith("not measured (absent"):
-        axes.text(x, y, "?", ha="center", va="center", fontsize=7, color=GREY)
+        sheet.page.plot(centre, y, marker, color=colour, mec=DARK, mew=0.3, ms=3.6)
+    elif not absent:
+        letter = "w" if row["window"] is not None else "?"
+        sheet.text(centre, y - LINE / 2, letter, ha="center")

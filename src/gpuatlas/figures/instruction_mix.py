@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows
-from gpuatlas.figures.panels import Drawn, by_metric, small_multiples
+from gpuatlas.figures.panels import Drawn, Part, by_metric, small_multiples
 from gpuatlas.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, Bar
 
 STYLE = {
@@ -13,9 +13,13 @@ STYLE = {
     "integer": (ORANGE, ""),
     "memory": (GREEN, ""),
     "control": (PURPLE, ""),
-    "tensor": (SKY, "///"),
-    "other": (GREY, "..."),
+    "tensor": (SKY, "////"),
+    "other": (GREY, "...."),
 }
+NOTE = (
+    "Predicated-on thread instructions. Tensor pipe: its warp instructions × 32, half-precision moves among "
+    "them."
+)
 
 
 def draw(inputs: Inputs) -> Drawn:
@@ -36,9 +40,4 @@ def draw(inputs: Inputs) -> Drawn:
             )
         ]
 
-    note = (
-        "Predicated-on thread instructions. Tensor pipe: warp instructions × 32, with half-precision moves."
-    )
-    return small_multiples(
-        inputs, rows, entries, xlabel="share of thread instructions (%)", limit=100, note=note
-    )
+    return small_multiples(inputs, rows, [Part("instructions (%)", 100, entries)], note=NOTE)

@@ -5,15 +5,19 @@ from collections.abc import Sequence
 from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
-from gpuatlas.figures.panels import Drawn, by_metric, small_multiples
+from gpuatlas.figures.panels import Drawn, Part, by_metric, small_multiples
 from gpuatlas.figures.style import BLUE, GREEN, ORANGE, SKY, Bar
 
 STYLE = {
-    "tensor_pipe": (SKY, "///"),
+    "tensor_pipe": (SKY, "////"),
     "fma_pipe": (BLUE, ""),
     "alu_pipe": (ORANGE, ""),
     "lsu_pipe": (GREEN, ""),
 }
+NOTE = (
+    "Filled: measured, time-weighted. Hollow: reported by the paper. "
+    "Half-precision moves use the tensor pipe too."
+)
 
 
 def draw(inputs: Inputs) -> Drawn:
@@ -29,20 +33,11 @@ def draw(inputs: Inputs) -> Drawn:
             label = catalog.load().metrics[name].title.removesuffix(" utilisation")
             row = values.get(name)
             if row is None:
-                made.append(Bar(label, None, colour, text="not reported"))
+                made.append(Bar(label, None, colour, missing="n/r"))
             else:
                 hollow = row["source"] == "reported"
                 beside = None if hollow or name not in printed else printed[name]["value"]
                 made.append(Bar(label, row["value"], colour, hatch, hollow=hollow, reported=beside))
         return made
 
-    return small_multiples(
-        inputs,
-        rows,
-        entries,
-        xlabel="of peak, time-weighted (%)",
-        limit=100,
-        bar_height=0.2,
-        note="Filled: measured. Hollow: reported by the paper. Half-precision moves use the tensor pipe too.",
-        reported=reported,
-    )
+    return small_multiples(inputs, rows, [Part("of peak (%)", 100, entries)], note=NOTE, reported=reported)

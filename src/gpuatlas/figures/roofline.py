@@ -6,80 +6,69 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gpuatlas.compare import catalog
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
-from gpuatlas.figures.style import CLASS_STYLE, DARK, empty, notes, sheet, title
+from gpuatlas.figures.panels import NO_DATA, grid, titles
+from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
+from gpuatlas.figures.style import CLASSES, DARK, LINE, hatched
 
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8", "H", "o"]
-MOST = 3
-SPAN = (1e-2, 1e4)
-FLOOR = 1e9
+LEFT, HEIGHT = 0.42, 1.05
+X_TICKS = {1e-2: "0.01", 1e1: "10", 1e4: "10 k"}
+Y_TICKS = {1e9: "1 G", 1e11: "100 G", 1e13: "10 T", 1e15: "1 P"}
+X_SPAN, Y_SPAN = (1e-2, 1e4), (1e9, 4e15)
+CEILINGS = (("peak_tf32", "TF32", "--"), ("peak_fp32", "FP32", "-"), ("peak_dram", "DRAM", ":"))
+UNITS = "In each panel: peak rates in TFLOP/s, DRAM in TB/s."
+BOUND = "FP32 instructions count as 2 operations, an upper bound: multiply-adds were not counted apart."
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw rate over intensity under the device's ceilings; classes below 1 GFLOP/s lie outside the axes."""
-    rows = inputs.table("roofline")
-    cells = inputs.captured()
-    columns = min(MOST, max(len(cells), 1))
-    lines = -(-max(len(cells), 1) // columns)
-    present = [c for c in catalog.load().classes if any(row["name"] == c.name for row in rows)]
-    style = {
-        c.name: (CLASS_STYLE[c.name][0], MARKERS[number]) for number, c in enumerate(catalog.load().classes)
-    }
-    figure, upper, lower = sheet(2.6 * lines, 1.15)
-    axes = upper.subplots(lines, columns, squeeze=False).ravel().tolist()
-    if not cells:
-        empty(axes[0], "No data: every cell is absent")
-    for spare in axes[max(len(cells), 1) :]:
-        spare.set_visible(False)
-    for panel, cell in zip(axes, cells, strict=False):
-        _panel(panel, of_cell(rows, cell), style)
-        title(panel, cell, 34)
-    below = lower.subplots(2, 1, height_ratios=[2, 1.6])
-    below[0].set_axis_off()
-    handles = [
-        Line2D(
-            [],
-            [],
-            ls="",
-            marker=style[c.name][1],
-            color=style[c.name][0],
-            mec=DARK,
-            mew=0.4,
-            ms=5,
-            label=c.title,
-        )
-        for c in present
-    ]
-    below[0].legend(handles=handles, loc="center", ncols=4, columnspacing=1.0, handletextpad=0.2)
+    rows, cells, sheet = inputs.table("roofline"), inputs.captured(), Sheet()
+    for line in grid(inputs.study, cells, LEFT):
+        titles(sheet, line)
+        for cell, (x, width) in zip(line.cells, line.places, strict=False):
+            if cell.absent:
+                hatched(sheet.page, x, sheet.y, width, HEIGHT)
+            else:
+                _panel(sheet.axes(x, sheet.y, width, HEIGHT), of_cell(rows, cell))
+        _rates(sheet)
+        sheet.y += HEIGHT + LINE + 0.07
+    if cells:
+        sheet.text(
+            (LEFT + COLUMN - MARGIN) / 2, sheet.y - 0.03, "FLOP per byte of DRAM traffic", ha="center",
+            fontstyle="italic",
+        )  # fmt: skip
+        sheet.y += LINE
+        _legend(sheet, rows)
+    else:
+        sheet.empty(NO_DATA)
     bound = any("upper bound" in (row["reason"] or "") for row in rows)
-    note = (
-        "FP32 instructions count as 2 operations, an upper bound: multiply-adds were not counted apart."
-        if bound
-        else ""
-    )
-    notes(below[1], inputs.study, note)
-    return figure, rows
+    sheet.notes(inputs.study, " ".join([UNITS] * bool(cells) + [BOUND] * bound))
+    return sheet.finish(), rows
 
 
-def _panel(axes: Axes, rows: Rows, style: dict[str, tuple[str, str]]) -> None:
+def _rates(sheet: Sheet) -> None:
+    """Write the scale of rates at the left of a line of panels."""
+    low, high = (math.log10(end) for end in Y_SPAN)
+    for value, label in Y_TICKS.items():
+        y = sheet.y + HEIGHT * (high - math.log10(value)) / (high - low)
+        sheet.text(LEFT - 0.05, y - LINE / 2, label, ha="right")
+    sheet.page.text(MARGIN, sheet.y + HEIGHT / 2, "FLOP/s", rotation=90, va="center", fontstyle="italic")
+
+
+def _legend(sheet: Sheet, rows: Rows) -> None:
+    present = [look for name, look in CLASSES.items() if any(row["name"] == name for row in rows)]
+    handles = [
+        Line2D([], [], ls="", marker=k.marker, color=k.colour, mec=DARK, mew=0.3, ms=3.6, label=k.label)
+        for k in present
+    ]
+    handles += [Line2D([], [], ls=dash, color=DARK, label=label) for _, label, dash in CEILINGS]
+    sheet.legend(handles, 3)
+
+
+def _panel(axes: Axes, rows: Rows) -> None:
     """Draw the ceilings and the points of one capture."""
     whole = {row["metric"]: row["value"] for row in rows if row["scope"] != "class"}
-    top = FLOOR
-    memory = whole.get("peak_dram")
-    for name, label, dash in (("peak_tf32", "TF32", "--"), ("peak_fp32", "FP32", "-")):
-        peak = whole.get(name)
-        if peak is None:
-            continue
-        top = max(top, peak)
-        start = max(peak / memory, SPAN[0]) if memory else SPAN[0]
-        axes.plot(
-            [start, SPAN[1]], [peak, peak], dash, color=DARK, label=f"{label} {peak / 1e12:.0f} TFLOP/s"
-        )
-    if memory is not None:
-        end = min(top / memory, SPAN[1])
-        edge = [SPAN[0] * memory, end * memory]
-        axes.plot([SPAN[0], end], edge, ":", color=DARK, label=f"DRAM {memory / 1e12:.1f} TB/s")
+    _ceilings(axes, whole)
     classes: dict[str, dict[str, float | None]] = {}
     for row in rows:
         if row["scope"] == "class":
@@ -87,23 +76,34 @@ def _panel(axes: Axes, rows: Rows, style: dict[str, tuple[str, str]]) -> None:
     for name, point in classes.items():
         rate, intensity = point.get("flop_rate"), point.get("intensity")
         if rate and intensity:
-            colour, marker = style[name]
-            axes.plot(intensity, rate, marker, color=colour, mec=DARK, mew=0.4, ms=5)
-    if not any(p.get("flop_rate") for p in classes.values()):
-        axes.text(
-            0.5,
-            0.4,
-            "operations or traffic\nnot collected",
-            transform=axes.transAxes,
-            ha="center",
-            backgroundcolor="white",
-        )
-    if any(whole.get(name) for name in ("peak_tf32", "peak_fp32", "peak_dram")):
-        axes.legend(loc="lower right", fontsize=6.5, handlelength=2, borderaxespad=0.2)
+            look = CLASSES[name]
+            axes.plot(intensity, rate, look.marker, color=look.colour, mec=DARK, mew=0.3, ms=3.6)
+    if not any(point.get("flop_rate") for point in classes.values()):
+        axes.text(0.5, 0.45, "n/c", transform=axes.transAxes, ha="center", backgroundcolor="white")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(*SPAN)
-    axes.set_ylim(FLOOR, 10 ** math.ceil(math.log10(top * 1.5)))
+    axes.set_xlim(*X_SPAN)
+    axes.set_ylim(*Y_SPAN)
+    axes.minorticks_off()
+    axes.set_xticks(list(X_TICKS), list(X_TICKS.values()))
+    axes.set_yticks(list(Y_TICKS), [""] * len(Y_TICKS))
+    first, _, last = axes.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
     axes.grid(visible=True, which="major", axis="both")
-    axes.set_xlabel("FLOP per byte of DRAM traffic")
-    axes.set_ylabel("FLOP/s")
+
+
+def _ceilings(axes: Axes, whole: dict[str, float | None]) -> None:
+    """Draw the peak rates of a device and write them at the lower right."""
+    memory = whole.get("peak_dram")
+    peaks = [(peak, dash) for name, _, dash in CEILINGS[:2] if (peak := whole.get(name))]
+    for peak, dash in peaks:
+        start = max(peak / memory, X_SPAN[0]) if memory else X_SPAN[0]
+        axes.plot([start, X_SPAN[1]], [peak, peak], dash, color=DARK)
+    if memory:
+        end = min(max((peak for peak, _ in peaks), default=Y_SPAN[1]) / memory, X_SPAN[1])
+        axes.plot([X_SPAN[0], end], [X_SPAN[0] * memory, end * memory], ":", color=DARK)
+    told = [f"{label} {value / 1e12:.3g}" for name, label, _ in CEILINGS if (value := whole.get(name))]
+    axes.text(
+        0.98, 0.02, "\n".join(told), transform=axes.transAxes, ha="right", va="bottom", linespacing=1.15
+    )

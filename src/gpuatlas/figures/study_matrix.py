@@ -1,18 +1,25 @@
 """The study at a glance: what each cell, architecture × target, is."""
 
+import textwrap
+from collections.abc import Sequence
+
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows
-from gpuatlas.figures.style import ABSENT_EDGE, ABSENT_HATCH, BLUE, DARK, ORANGE, PAGE, SKY
+from gpuatlas.figures.panels import grid
+from gpuatlas.figures.sheet import MARGIN, Sheet
+from gpuatlas.figures.style import ABSENT_EDGE, ABSENT_HATCH, BLUE, DARK, LINE, ORANGE, SKY, hatched
 
 KINDS = {
     "whole step": (BLUE, ""),
-    "window": (SKY, "..."),
-    "coverage unknown": (ORANGE, "xx"),
+    "window": (SKY, "...."),
+    "coverage unknown": (ORANGE, "xxxx"),
     "absent": ("white", ABSENT_HATCH),
 }
+LABELS, STRIP = 0.74, 0.1
+HEIGHT = STRIP + 4 * LINE + 0.04
 
 
 def kind_of(cell: Cell) -> str:
@@ -26,71 +33,81 @@ def kind_of(cell: Cell) -> str:
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw a grid with one box a cell: whole step, window, coverage unknown or absent (hatched)."""
-    study = inputs.study
-    targets, architectures = list(study.targets), list(study.architectures)
-    height = 0.54 * len(architectures) + 0.95
-    figure = Figure(figsize=(PAGE, height), layout="constrained")
-    axes = figure.subplots()
-    rows: Rows = []
-    for cell in study.cells:
-        x, y = targets.index(cell.target), architectures.index(cell.architecture)
-        kind = kind_of(cell)
-        colour, hatch = KINDS[kind]
-        edge = ABSENT_EDGE if cell.absent else DARK
-        axes.add_patch(Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fc=colour, hatch=hatch, ec=edge, lw=0.6))
-        axes.text(
-            x, y, _text(cell, kind), ha="center", va="center", fontsize=6.5, linespacing=1.25,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.92},
-        )  # fmt: skip
-        rows.append(
-            {
-                "architecture": cell.architecture,
-                "target": cell.target,
-                "kind": kind,
-                "origin": cell.origin,
-                "window": cell.window,
-                "coverage": cell.coverage,
-                "launches": cell.manifest.get("launches"),
-                "gpu_time_ns": cell.manifest.get("gpu_time_ns"),
-                "in_effect": None if cell.absent else cell.in_effect,
-                "reason": cell.reason,
-            }
-        )
-    axes.set_xlim(-0.5, len(targets) - 0.5)
-    axes.set_ylim(len(architectures) - 0.5, -0.5)
-    axes.set_xticks(range(len(targets)), [_wrap(study.targets[t]["label"], t) for t in targets])
-    axes.set_yticks(range(len(architectures)), [_row_label(inputs, a) for a in architectures])
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.grid(visible=False)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    study, sheet = inputs.study, Sheet()
+    above: list[str] = []
+    for line in grid(study, study.cells, LABELS):
+        targets = [cell.target for cell in line.cells]
+        if targets != above:
+            _heads(sheet, inputs, line.cells, line.places)
+        above = targets
+        entry = study.architectures[line.cells[0].architecture]
+        analogue = entry.get("analogue_of")
+        told = [entry["generation"], f"cc {entry['compute_capability']}"]
+        if analogue:
+            told += ["analogue", f"of {study.architectures.get(analogue, {}).get('label', analogue)}"]
+        below = sheet.heading(line.heading, LABELS) * LINE + 0.015
+        sheet.text(MARGIN, sheet.y + below, "\n".join(told))
+        for cell, (x, width) in zip(line.cells, line.places, strict=False):
+            _box(sheet, cell, x, width)
+        sheet.y += HEIGHT + 0.06
     handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec=ABSENT_EDGE, label=k) for k, (c, h) in KINDS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=2.2, handleheight=1.1)
-    return figure, rows
+    sheet.legend(handles, 4)
+    return sheet.finish(), [_row(cell) for cell in study.cells]
 
 
-def _wrap(label: str, name: str) -> str:
-    return f"{label}\n({name})"
+def _heads(
+    sheet: Sheet, inputs: Inputs, cells: Sequence[Cell], places: Sequence[tuple[float, float]]
+) -> None:
+    """Write over the columns what each target is, and move below."""
+    heads = []
+    characters = int(places[0][1] / 0.052)
+    for cell in cells:
+        label = str(inputs.study.targets[cell.target]["label"])
+        known = label.lower() == cell.target
+        heads.append(
+            [cell.target, *([] if known else textwrap.wrap(label, characters, break_long_words=False))]
+        )
+    for head, (x, width) in zip(heads, places, strict=False):
+        sheet.text(x + width / 2, sheet.y, head[0], ha="center", fontweight="bold")
+        sheet.text(x + width / 2, sheet.y + LINE, "\n".join(head[1:]), ha="center")
+    sheet.y += LINE * max(len(head) for head in heads) + 0.05
 
 
-def _row_label(inputs: Inputs, name: str) -> str:
-    entry = inputs.study.architectures[name]
-    analogue = entry.get("analogue_of")
-    extra = (
-        f"\nanalogue of {inputs.study.architectures.get(analogue, {}).get('label', analogue)}"
-        if analogue
-        else ""
-    )
-    return f"{entry['label']} ({entry['generation']}, cc {entry['compute_capability']}){extra}"
+def _box(sheet: Sheet, cell: Cell, x: float, width: float) -> None:
+    """Draw a cell: a strip of its kind's colour above what is known of it, or all hatched where absent."""
+    kind = kind_of(cell)
+    if cell.absent:
+        hatched(sheet.page, x, sheet.y, width, HEIGHT)
+        sheet.page.text(
+            x + width / 2, sheet.y + HEIGHT / 2, kind, ha="center", va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
+        return
+    colour, hatch = KINDS[kind]
+    sheet.page.add_patch(Rectangle((x, sheet.y), width, HEIGHT, fill=False, ec=DARK))
+    sheet.page.add_patch(Rectangle((x, sheet.y), width, STRIP, fc=colour, hatch=hatch, ec=DARK))
+    sheet.text(x + width / 2, sheet.y + STRIP + 0.02, _text(cell, kind), ha="center")
+
+
+def _row(cell: Cell) -> dict[str, object]:
+    return {
+        "architecture": cell.architecture,
+        "target": cell.target,
+        "kind": kind_of(cell),
+        "origin": cell.origin,
+        "window": cell.window,
+        "coverage": cell.coverage,
+        "launches": cell.manifest.get("launches"),
+        "gpu_time_ns": cell.manifest.get("gpu_time_ns"),
+        "in_effect": None if cell.absent else cell.in_effect,
+        "reason": cell.reason,
+    }
 
 
 def _text(cell: Cell, kind: str) -> str:
-    """Return what is written in a cell's box."""
-    if cell.absent:
-        return "absent" if cell.origin == "absent" else f"planned at {cell.site}"
-    launches = f"{cell.manifest.get('launches', 0)} launches"
-    if kind == "whole step" and cell.coverage is not None:
-        launches = f"{cell.coverage:.1%} of GPU time"
-    effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "effect unknown")
-    return f"{kind} ({cell.origin})\n{launches}\n{effect}"
+    """Return what is known of a cell that has a capture, in four short lines."""
+    much = f"{cell.manifest.get('launches', 0)} launches"
+    if cell.whole_step and cell.coverage is not None:
+        much = f"{cell.coverage:.1%} of time"
+    effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "in effect: ?")
+    return "\n".join([kind.replace("coverage unknown", "no coverage"), cell.origin, much, effect])

@@ -1,52 +1,63 @@
-"""Colours, hatches and the parts that every figure shares: panels, the strip of absent cells, notes."""
+"""What figures look like: colours, hatches and marks of the kernel classes, bars, numbers."""
 
-import textwrap
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 
-from gpuatlas.compare.study import Cell, Study
-
 STYLE = Path(__file__).with_name("gpuatlas.mplstyle")
-PAGE = 7.2
-"""Width of a figure in inches: both columns of a page."""
-FOOTER = 0.5
-"""Height in inches of the notes below the panels."""
+SMALL = 6.0
+"""Smallest type of a figure in points."""
+LINE = 0.105
+"""Height in inches of a line of text and of a bar with its number."""
+DROP = 0.03
+"""From the middle of a line of `SMALL` type down to its baseline, in inches."""
 
 # Okabe and Ito's colours, told apart with every common colour vision.
 BLUE, SKY, GREEN, YELLOW = "#0072B2", "#56B4E9", "#009E73", "#F0E442"
 ORANGE, RED, PURPLE, GREY = "#E69F00", "#D55E00", "#CC79A7", "#999999"
 DARK, ABSENT_EDGE = "#222222", "#8a8a8a"
-ABSENT_HATCH = "////"
+ABSENT_HATCH = "/////"
 
-CLASS_STYLE = {
-    "conv_fprop": (BLUE, ""),
-    "conv_dgrad": (BLUE, "///"),
-    "conv_wgrad": (BLUE, "xxx"),
-    "conv_other": (BLUE, "..."),
-    "gemm": (SKY, ""),
-    "attention": (PURPLE, ""),
-    "normalisation": (GREEN, ""),
-    "resampling": (YELLOW, ""),
-    "elementwise": (ORANGE, ""),
-    "reduction": (ORANGE, "///"),
-    "layout_cudnn": (RED, ""),
-    "layout_torch": (RED, "///"),
-    "copy": (GREY, ""),
-    "random_fill": (GREY, "///"),
-    "optimizer": (GREY, "xxx"),
-    "other": (GREY, "..."),
+
+@dataclass(frozen=True)
+class Look:
+    """How a kernel class is drawn: its short label, colour, hatch in bars and mark in plots."""
+
+    label: str
+    colour: str
+    hatch: str
+    marker: str
+
+
+CLASSES = {
+    "conv_fprop": Look("Conv. forward", BLUE, "", "v"),
+    "conv_dgrad": Look("Conv. data grad.", BLUE, "////", "D"),
+    "conv_wgrad": Look("Conv. weight grad.", BLUE, "xxxx", "^"),
+    "conv_other": Look("Conv., other", BLUE, "....", "P"),
+    "gemm": Look("Matrix product", SKY, "", "h"),
+    "attention": Look("Attention, softmax", PURPLE, "", "X"),
+    "normalisation": Look("Normalisation", GREEN, "", "<"),
+    "resampling": Look("Resampling", YELLOW, "", ">"),
+    "elementwise": Look("Elementwise", ORANGE, "", "o"),
+    "reduction": Look("Reduction", ORANGE, "////", "s"),
+    "layout_cudnn": Look("Layout (cuDNN)", RED, "", "s"),
+    "layout_torch": Look("Layout (PyTorch)", RED, "////", "o"),
+    "copy": Look("Copy, set", GREY, "", "o"),
+    "random_fill": Look("Random, fill", GREY, "////", "*"),
+    "optimizer": Look("Optimizer", GREY, "xxxx", "P"),
+    "other": Look("Other", GREY, "....", "X"),
 }
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a panel: None is drawn as a hatched stub that says why; hollow bars are reported numbers.
+    """A bar: None is drawn as a hatched stub that says why (`missing`); hollow bars are reported numbers.
 
     `reported` is a reported number beside a measured one, drawn as a hollow diamond.
     """
@@ -58,6 +69,7 @@ class Bar:
     text: str = ""
     hollow: bool = False
     reported: float | None = None
+    missing: str = "n/c"
 
 
 def use_style() -> None:
@@ -67,55 +79,29 @@ def use_style() -> None:
 
 
 def short(value: float) -> str:
-    """Return a number as written on a bar: three significant digits at most."""
+    """Return a number as written on a bar: three significant digits at most, two decimals at most."""
     if value == 0:
         return "0"
-    return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2f}" if abs(value) >= 0.005 else "<0.01"
+    if abs(value) < 0.005:
+        return "<0.01"
+    return f"{value:.2f}" if abs(value) < 1 else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def title(axes: Axes, cell: Cell, width: int) -> None:
-    """Write over a panel which cell it shows and what that capture is."""
-    axes.set_title(textwrap.fill(f"{cell.name} — {cell.describe()}", width), fontsize=7, linespacing=1.25)
+def nice(value: float) -> float:
+    """Return an end of an axis that is at least `value` and half of which is as round: 1, 2, 4, 6 × 10ⁿ."""
+    if value <= 0:
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value * 0.9999)
 
 
-def sheet(above: float, below: float = FOOTER) -> tuple[Figure, SubFigure, SubFigure]:
-    """Return a figure of page width with a part for panels and a part for notes, heights in inches."""
-    figure = Figure(figsize=(PAGE, above + below), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[above, below]).ravel()
-    return figure, upper, lower
+def hatched(axes: Axes, x: float, y: float, width: float, height: float) -> None:
+    """Draw the sign of what is absent: a hatched, unfilled box."""
+    box = Rectangle((x, y), width, height, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, lw=0.4)
+    axes.add_patch(box)
 
 
-def grid(
-    count: int, row_height: float, *, xlabel: str = "", most: int = 3, footer: float = FOOTER
-) -> tuple[Figure, list[Axes], Axes]:
-    """Return a figure with `count` panels in rows of at most `most`, and an axes below for notes.
-
-    Parameters
-    ----------
-    count
-        Number of panels; with none, one empty panel is made.
-    row_height
-        Height of a row in inches.
-    xlabel
-        Label below all panels.
-    most
-        Panels in a row.
-    footer
-        Height of the notes in inches.
-    """
-    count = max(count, 1)
-    columns = min(most, count)
-    rows = -(-count // columns)
-    figure, upper, lower = sheet(rows * row_height, footer)
-    panels = upper.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for spare in panels[count:]:
-        spare.set_visible(False)
-    if xlabel:
-        upper.supxlabel(xlabel, fontsize=7.5)
-    return figure, panels[:count], lower.subplots()
-
-
-def bars(axes: Axes, entries: Sequence[Bar], limit: float | None, *, labels: bool = True) -> None:
+def bars(axes: Axes, entries: Sequence[Bar], limit: float, inches: float) -> None:
     """Draw horizontal bars, the first on top, each with its number.
 
     Parameters
@@ -125,93 +111,56 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float | None, *, labels: boo
     entries
         The bars.
     limit
-        End of the axis; None: 1.25 times the longest bar.
-    labels
-        Whether to write the bars' names on the left.
+        End of the axis.
+    inches
+        Width of the panel, to tell on which side of a bar's end its number fits.
     """
-    longest = max((bar.value for bar in entries if bar.value is not None), default=1.0)
-    limit = limit or (1.25 * longest if longest > 0 else 1.0)
+    character = limit * 0.6 * SMALL / 72 / inches
+    gap = limit * 0.03 / inches
     for place, bar in enumerate(entries):
         if bar.value is None:
-            axes.add_patch(
-                Rectangle(
-                    (0, place - 0.36), limit, 0.72, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, lw=0.4
-                )
-            )
-            axes.text(
-                limit / 2, place, bar.text or "not collected", ha="center", va="center", fontsize=6.5,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )  # fmt: skip
+            hatched(axes, 0, place - 0.4, limit, 0.8)
+            axes.text(limit / 2, place + DROP / LINE, bar.missing, ha="center", bbox=_paper(0.5))
             continue
-        axes.barh(
-            place,
-            bar.value,
-            0.72,
-            color="none" if bar.hollow else bar.colour,
-            hatch=bar.hatch,
-            edgecolor=bar.colour if bar.hollow else DARK,
-            linewidth=1.1 if bar.hollow else 0.4,
-        )
-        inside = bar.value > 0.72 * limit
-        end = min(
-            max(bar.value, 0.0 if bar.reported is None or inside else bar.reported + 0.02 * limit), limit
-        )
+        hollow: dict[str, Any] = {"color": "none", "edgecolor": bar.colour, "linewidth": 0.9}
+        filled: dict[str, Any] = {"color": bar.colour, "edgecolor": DARK, "linewidth": 0.3}
+        axes.barh(place, bar.value, 0.8, hatch=bar.hatch, **(hollow if bar.hollow else filled))
+        text = bar.text or short(bar.value)
+        end = bar.value if bar.reported is None else max(bar.value, bar.reported + 2 * gap)
+        inside = end + gap + len(text) * character > limit
         axes.text(
-            end + (-0.015 if inside else 0.015) * limit,
-            place,
-            bar.text or short(bar.value),
-            ha="right" if inside else "left",
-            va="center",
-            fontsize=6.5,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9} if inside else None,
-        )
+            min(bar.value, limit) - gap if inside else end + gap, place + DROP / LINE, text,
+            ha="right" if inside else "left", bbox=_paper(0.3) if inside else None,
+        )  # fmt: skip
         if bar.reported is not None:
-            axes.plot(min(bar.reported, limit), place, "D", mfc="white", mec=DARK, mew=0.9, ms=4.5, zorder=4)
-    axes.set_yticks(range(len(entries)), [bar.label for bar in entries] if labels else [""] * len(entries))
+            axes.plot(
+                min(bar.reported, limit),
+                place,
+                "D",
+                mfc="white",
+                mec=DARK,
+                mew=0.7,
+                ms=3.2,
+                zorder=4,
+                clip_on=False,
+            )
     axes.set_ylim(len(entries) - 0.5, -0.5)
+    axes.set_yticks([])
     axes.set_xlim(0, limit)
 
 
-def empty(axes: Axes, text: str) -> None:
-    """Hatch a panel and say on it that there is nothing to show."""
-    axes.set_axis_off()
-    axes.add_patch(
-        Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE)
-    )
-    axes.text(
-        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=8,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 4},
-    )  # fmt: skip
+def ends(axes: Axes, limit: float) -> None:
+    """Label an axis at its ends and its middle, the ends' labels within the panel."""
+    axes.set_xticks([0, limit / 2, limit], ["0", scale(limit / 2), scale(limit)])
+    first, _, last = axes.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
 
 
-def notes(axes: Axes, study: Study, extra: str = "") -> None:
-    """Write below the panels: that windows compare with nothing, and which cells are absent (hatched)."""
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    captured = study.captured()
-    said = []
-    if any(cell.window for cell in captured):
-        said.append("Windows: not comparable with each other.")
-    if len({tuple(sorted((c.manifest.get("versions") or {}).items(), key=str)) for c in captured}) > 1:
-        said.append("The cells' software stacks differ.")
-    if extra:
-        said.append(extra)
-    lines = textwrap.wrap(" ".join(said), 150)
-    axes.text(0, 1, "\n".join(lines), va="top", fontsize=6.5, linespacing=1.3)
-    absent = absent_cells(study)
-    if absent:
-        axes.add_patch(
-            Rectangle((0.0, 0.04), 0.045, 0.34, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, lw=0.5)
-        )
-        axes.text(0.055, 0.2, "\n".join(textwrap.wrap(absent, 140)), va="center", fontsize=6.5)
+def scale(value: float) -> str:
+    """Return a number as written at an axis: thousands and more with k, to be short."""
+    return f"{value:g}" if value < 1000 else f"{value / 1000:g} k"
 
 
-def absent_cells(study: Study) -> str:
-    """Return which cells have no capture, by GPU."""
-    parts = []
-    for name, entry in study.architectures.items():
-        missing = [cell.target for cell in study.cells if cell.architecture == name and cell.absent]
-        if missing:
-            parts.append(f"{entry['label']} {', '.join(missing)}")
-    return "absent: " + " · ".join(parts) if parts else ""
+def _paper(pad: float) -> dict[str, object]:
+    return {"facecolor": "white", "edgecolor": "none", "pad": pad, "alpha": 0.92}

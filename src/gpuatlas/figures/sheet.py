@@ -1,0 +1,118 @@
+"""The sheet that a figure is drawn on: one column of a paper wide, as tall as what is put on it.
+
+Places are in inches from the left and from the top, so that a figure in print has the sizes written here.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuatlas.compare.study import Study
+from gpuatlas.figures.style import DROP, LINE, hatched
+
+COLUMN = 3.5
+"""Width of a figure in inches: one column of an IEEE or ACM page."""
+MARGIN = 0.03
+WRAP = 76
+"""Characters of a line of notes."""
+
+
+class Sheet:
+    """A figure that grows downwards; `y` is where the next part begins."""
+
+    def __init__(self) -> None:
+        self.figure = Figure(figsize=(COLUMN, 1))
+        self.page = self.figure.add_axes((0, 0, 1, 1))
+        self.page.set_axis_off()
+        self.page.set_xlim(0, COLUMN)
+        self.y = MARGIN
+        self._placed: list[tuple[Axes, float, float, float, float]] = []
+
+    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
+        """Return axes in a box given by its upper left corner and its size."""
+        axes = self.figure.add_axes((0, 0, 1, 1), label=str(len(self._placed)))
+        self._placed.append((axes, x, y, width, height))
+        return axes
+
+    def text(self, x: float, y: float, text: str, **how: Any) -> None:
+        """Write lines of text, the first one in the line whose top is at `y`."""
+        for number, line in enumerate(text.split("\n")):
+            self.page.text(x, y + (number + 0.5) * LINE + DROP, line, **how)
+
+    def heading(self, text: str, room: float) -> int:
+        """Write the name of a GPU at the left, in lines that fit into `room` inches; return their number."""
+        wrapped = textwrap.wrap(text, max(5, int((room - MARGIN) / 0.068)))
+        self.text(MARGIN, self.y, "\n".join(wrapped), fontsize=7.5, fontweight="bold")
+        return len(wrapped)
+
+    def lines(self, text: str, indent: float = 0.0) -> None:
+        """Write wrapped text and move below it."""
+        wrapped = textwrap.wrap(text, int(WRAP * (1 - indent / COLUMN)), break_on_hyphens=False)
+        for line in wrapped:
+            self.text(MARGIN + indent, self.y, line)
+            self.y += LINE
+
+    def empty(self, text: str) -> None:
+        """Hatch a band and say on it that there is nothing to show."""
+        hatched(self.page, MARGIN, self.y, COLUMN - 2 * MARGIN, 0.8)
+        self.page.text(
+            COLUMN / 2, self.y + 0.4, text, ha="center", va="center", fontsize=7,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 3},
+        )  # fmt: skip
+        self.y += 0.88
+
+    def legend(self, handles: Sequence[Artist], columns: int) -> None:
+        """Explain marks, in columns, and move below."""
+        self.page.legend(
+            handles=handles, ncols=columns, loc="upper left", bbox_to_anchor=(0, self.y),
+            bbox_transform=self.page.transData, mode=None, borderpad=0.1, borderaxespad=0.2,
+            labelspacing=0.3, columnspacing=0.9, handletextpad=0.4, handlelength=1.6, handleheight=0.8,
+        )  # fmt: skip
+        self.y += 0.03 + 0.109 * -(-len(handles) // columns)
+
+    def notes(self, study: Study, *extra: str) -> None:
+        """Write what holds for all panels: what windows are, what differs, and which cells are absent."""
+        self.y += 0.05
+        captured = study.captured()
+        for sentence in filter(None, extra):
+            self.lines(sentence)
+        windows: dict[str, list[str]] = {}
+        for cell in captured:
+            if cell.window:
+                windows.setdefault(cell.window, []).append(cell.name)
+        if windows:
+            told = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
+            self.lines(f"Windows: not comparable with each other. {told}.")
+        if any(cell.whole_step and cell.coverage is not None for cell in captured):
+            self.lines("step N%: a whole step, N% of its GPU time measured.")
+        if idle := [cell.name for cell in captured if cell.in_effect == "false"]:
+            self.lines(f"†: target NOT in effect ({', '.join(idle)}).")
+        if len({tuple(sorted((c.manifest.get("versions") or {}).items(), key=str)) for c in captured}) > 1:
+            self.lines("The cells' software stacks differ.")
+        if absent := absent_cells(study):
+            hatched(self.page, MARGIN, self.y + 0.01, 0.2, 0.085)
+            self.lines(absent, indent=0.25)
+
+    def finish(self) -> Figure:
+        """Give the figure its height and every part its place."""
+        height = self.y + MARGIN
+        self.figure.set_size_inches(COLUMN, height)
+        self.page.set_ylim(height, 0)
+        for axes, x, y, wide, tall in self._placed:
+            axes.set_position((x / COLUMN, 1 - (y + tall) / height, wide / COLUMN, tall / height))
+        return self.figure
+
+
+def absent_cells(study: Study) -> str:
+    """Return which cells have no capture, by GPU; 'all' where a GPU has none at all."""
+    parts = []
+    for name, entry in study.architectures.items():
+        own = [cell for cell in study.cells if cell.architecture == name]
+        missing = [cell.target for cell in own if cell.absent]
+        if missing:
+            parts.append(f"{entry['label']} {'(all)' if len(missing) == len(own) else ', '.join(missing)}")
+    return "absent: " + " · ".join(parts) if parts else ""
