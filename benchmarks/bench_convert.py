@@ -30,10 +30,6 @@ GIGABYTE = 1_000_000_000
 # What is measured
 
 
-def gpuatlas_convert(report: str, out: str) -> None:
-    os.execv(sys.executable, [sys.executable, "-m", "gpuatlas.cli", "-q", "convert", report, "--out", out])
-
-
 def peer_value(report: str, out: str) -> None:
     """The loop that one writes: value() of each metric."""
     import ncu_report
@@ -123,8 +119,8 @@ def merely_parse(report: str, out: str) -> None:
         Result.FromString(launch.data)
 
 
-CONTENDERS = {
-    "gpuatlas convert": gpuatlas_convert,
+CONTENDERS: dict[str, Callable[[str, str], None] | None] = {
+    "gpuatlas convert": None,  # the command itself
     "ncu_report, value()": peer_value,
     "ncu_report, accessors": peer_accessors,
     "merely parsing": merely_parse,
@@ -210,6 +206,8 @@ def measure_here(contender: str, report: str, out: str) -> None:
     """Do so in this small process: what Linux says of a child's peak begins with its parent's."""
     begin = time.perf_counter()
     command = [sys.executable, __file__, "--run", contender, report, out]
+    if CONTENDERS[contender] is None:
+        command = [sys.executable, "-m", "gpuatlas.cli", "-q", "convert", report, "--out", out]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begin
@@ -265,17 +263,17 @@ def bench(repeats: int, folder: Path) -> dict[str, dict]:
 
 HEAD = """# How fast the converter is
 
-Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f},
-Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns, medians of {repeats}
-(all runs in brackets). Each contender ends in the same Parquet: launches, metrics with units, rules; the metrics
-tables are compared value by value.
+Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f} at the
+start, Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns, medians of
+{repeats} (all runs in brackets). Each contender ends in the same Parquet: launches, metrics with units, rules;
+the metrics tables are compared value by value. Where the machine was busy, the CPU times tell more.
 
 | report | contender | wall s | CPU s | peak MiB | times ours, wall (CPU) |
 |---|---|---|---|---|---|
 """
 TAIL = """
-* `ncu_report, value()` is the usual loop. `ncu_report, accessors` is the best that we could write with NVIDIA's
-  reader: the accessor of each kind, units once a name, columns in arrays.
+* `ncu_report, value()` is the usual loop. `ncu_report, accessors` is the best that we could write with
+  NVIDIA's reader: the accessor of each kind, units once a name, columns in arrays.
 * `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it.
 * `10,000 × 260` is made of a recording's real results, each with 260 of its metrics, repeated. Rules that say
   the same are decoded once, which repeating favours.
@@ -294,9 +292,10 @@ def page(found: dict[str, dict], repeats: int, load: float) -> str:
         ours = [statistics.median(run[part] for run in runs["gpuatlas convert"]) for part in (0, 1)]
         for contender, times in runs.items():
             wall, cpu = (statistics.median(run[part] for run in times) for part in (0, 1))
+            peak = max(run[2] for run in times)
             every = " ".join(f"{run[0]:.2f}" for run in times)
             lines.append(
-                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {max(run[2] for run in times)} | "
+                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {peak} | "
                 f"{wall / ours[0]:.1f}× ({cpu / ours[1]:.1f}×) |"
             )
     lines += ["", "| report | unpacked bytes | metric values | Parquet bytes | of unpacked |"]
@@ -328,7 +327,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.run:
         contender, report, out = arguments.run
-        CONTENDERS[contender](report, out)
+        run = CONTENDERS[contender]
+        assert run is not None
+        run(report, out)
         return
     if arguments.measure:
         measure_here(*arguments.measure)

@@ -37,13 +37,20 @@ def _offsets(sizes: npt.NDArray[np.int64]) -> pa.Buffer:
     return pa.py_buffer(offsets)
 
 
-def strings(texts: Sequence[str | None]) -> pa.Array:
-    """Return a column of texts; null for None."""
+def strings(texts: Sequence[str | None], rows: Sequence[int] | None = None) -> pa.Array:
+    """Return a column of texts; null for None.
+
+    With `rows` the column has the texts of these places, each as often as it is named.
+    """
     raw = [b"" if text is None else text.encode() for text in texts]
     valid = np.array([text is not None for text in texts], np.bool_)
     sizes = np.fromiter(map(len, raw), np.int64, len(raw))
+    if rows is not None:
+        chosen = np.array(rows, np.int64)
+        valid, sizes = valid[chosen], sizes[chosen]
+        raw = list(map(raw.__getitem__, rows))
     buffers = [_bitmap(valid), _offsets(sizes), pa.py_buffer(b"".join(raw))]
-    return pa.Array.from_buffers(pa.string(), len(raw), buffers)
+    return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
 
 
 def sparse_strings(texts: dict[int, str], count: int) -> pa.Array:
