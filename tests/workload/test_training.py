@@ -134,6 +134,22 @@ def test_sample_and_picture(undisturbed):
     assert set(np.unique(grey[height // 2 :])) <= {0, 128, 255}
 
 
+def test_sample_draws_from_the_final_weights(phantoms, undisturbed, tmp_path):
+    """The command draws what the training drew: same weights, mask and seed."""
+    arguments = [
+        *(*GPUATLAS, "sample", "--weights", undisturbed / "state/final.pt", "--which", "model"),
+        *("--mask", phantoms / "masks/mask_0000.nii.gz", "--network", "small_64", "--size", SIZE),
+        *("--targets", TARGETS, "--target", "baseline", "--picture", tmp_path / "drawn.png"),
+    ]
+    done = call([*arguments, "--out", tmp_path / "drawn.nii.gz"])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "drawn.nii.gz").read_bytes() == (undisturbed / "out/sample.nii.gz").read_bytes()
+    assert (tmp_path / "drawn.png").read_bytes() == (undisturbed / "out/sample.png").read_bytes()
+    refused = call([*arguments, "--out", tmp_path / "drawn.nii"])
+    assert refused.returncode == 2
+    assert "ends in .nii.gz" in refused.stderr
+
+
 def wait_for_a_save(process, checkpoint):
     """Wait until this attempt has saved a pass of its own."""
     before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
