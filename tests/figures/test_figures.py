@@ -151,7 +151,7 @@ def test_it_fits_a_column_and_nothing_is_cut_off_too_small_or_overlapping(name, 
     for axes in figure.findobj(Axes):
         assert within(axes.get_tightbbox(renderer), frame), axes
     for one, other in combinations(range(len(boxes)), 2):
-        clash = boxes[one].shrunk(0.98, 0.75).overlaps(boxes[other].shrunk(0.98, 0.75))
+        clash = boxes[one].shrunk(0.98, 0.9).overlaps(boxes[other].shrunk(0.98, 0.9))
         assert not clash, (shown[one], shown[other])
 
 

@@ -36,13 +36,13 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     rows = [{**row, "inputs": ";".join(row["inputs"] or [])} for row in inputs.claims("verdicts")]
     columns = list(dict.fromkeys([*study.architectures, *(row["architecture"] for row in rows)]))
     width = (COLUMN - MARGIN - LABELS - TARGETS) / max(len(columns), 1)
-    heads = [_column(inputs, name, int(width / 0.058)) for name in columns]
+    heads = [_column(inputs, name, int(width / 0.065)) for name in columns]
     sheet.text(MARGIN, sheet.y, "claim", fontstyle="italic")
     sheet.text(LABELS, sheet.y, "target", fontstyle="italic")
     for number, head in enumerate(heads):
         x = LABELS + TARGETS + (number + 0.5) * width
-        sheet.text(x, sheet.y, head[0], ha="center", fontweight="bold")
-        sheet.text(x, sheet.y + LINE, "\n".join(head[1:]), ha="center")
+        for place, (text, weight) in enumerate(head):
+            sheet.text(x, sheet.y + place * LINE, text, ha="center", fontweight=weight)
     sheet.y += LINE * max(len(head) for head in heads) + 0.05
     for claim in dict.fromkeys(row["claim"] for row in rows):
         own = [row for row in rows if row["claim"] == claim]
@@ -76,16 +76,17 @@ def _handles() -> list[Line2D | Rectangle]:
     ]
 
 
-def _column(inputs: Inputs, name: str, characters: int) -> list[str]:
-    """Return the lines over a column, each at most as long as told where words allow."""
+def _column(inputs: Inputs, name: str, characters: int) -> list[tuple[str, str]]:
+    """Return the lines over a column, each with its weight."""
     entry = inputs.study.architectures.get(name)
     if entry is None:
-        return [name, "not in", "this study"]
-    label = textwrap.wrap(str(entry["label"]), characters)
+        return [(name, "bold"), ("not in", "normal"), ("this study", "normal")]
+    label = [(line, "bold") for line in textwrap.wrap(str(entry["label"]), characters)]
     analogue = entry.get("analogue_of")
     if not analogue:
         return label
-    return [*label, "analogue", f"of {inputs.study.architectures.get(analogue, {}).get('label', analogue)}"]
+    other = inputs.study.architectures.get(analogue, {}).get("label", analogue)
+    return [*label, ("analogue", "normal"), (f"of {other}", "normal")]
 
 
 def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
