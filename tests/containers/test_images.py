@@ -179,7 +179,9 @@ def test_a_sif_from_the_definition(images):
     light = record(out.with_name(out.name + ".json"))
     names = {package.split("==")[0].lower() for package in light["packages"]}
     assert names == {"python", "pip", "setuptools", "pyyaml", "rich", "pygments", "mdurl"}
-    assert set(light["packages"]) <= set(record(images.record)["packages"])
+    # torch brings a setuptools of its own; all else is the same in both.
+    both = {package for package in light["packages"] if not package.startswith("setuptools==")}
+    assert both <= set(record(images.record)["packages"])
     assert light["stack"] == LIGHT
     assert light["recipe"].startswith("sha256:")
     assert images.docker.must(["gpuatlas", "image", "check", str(out)], images.project, user=USER)
@@ -217,15 +219,10 @@ def test_one_cell_in_both_images_and_outside_in_slurm_jobs(images, rig):
     cells = ["v100/baseline", "a100/baseline", "h100/baseline"]
     targets = [f"results/cells/{cell}/train/loss.json" for cell in cells]
     command = ["snakemake", *targets, "--profile", "profiles/slurm", "--config", "site=all"]
-    # Built above with the offline wheels: not to be built again for want of Snakemake's own notes.
-    touch = rig.start_command([*command, "--rerun-triggers", "mtime", "-n"], project, project / "plan.txt")
-    assert touch.wait(120) == 0, touch.text()
-    assert "sif_image" not in touch.text()
     environment = {"DOCKER_HOST": images.docker.host}
-    driver = rig.start_command(
-        [*command, "--rerun-triggers", "mtime"], project, project / "output.txt", environment
-    )
-    assert driver.wait(500) == 0, driver.text()
+    driver = rig.start_command(command, project, project / "output.txt", environment)
+    assert driver.wait(600) == 0, driver.text()
+    assert "Building the" not in driver.text()  # the images are there
     trained = {cell: project / "results/cells" / cell / "train" for cell in cells}
     losses = [json.loads((folder / "loss.json").read_text())["loss"] for folder in trained.values()]
     assert len(losses[0]) == 2
