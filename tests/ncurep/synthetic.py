@@ -54,7 +54,7 @@ def result(
             write_bytes(11, dimensions(64, 2, 1)),
             *(write_bytes(13, metric.encoded()) for metric in metrics),
             write_integer(14, time),
-            write_bytes(17, write_bytes(1, b"SpeedOfLight") + write_bytes(2, b"Speed")),
+            write_bytes(17, write_bytes(1, b"SpeedOfLight") + write_bytes(2, b"Speed") + write_integer(3, 1)),
             rules,
             write_integer(22, 1),
             write_integer(23, 7),

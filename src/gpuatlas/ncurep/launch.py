@@ -40,13 +40,21 @@ def _text(raw: bytes) -> str:
 
 @lru_cache(maxsize=65536)
 def _section_identifier(head: bytes) -> str:
-    """Return the first field of a section, its identifier, from the section's first bytes."""
+    """Return the first field of a section, its identifier, from the section's first bytes.
+
+    A section goes on with a name and a number; a rule, which begins alike, does not.
+    """
     if head[:1] != b"\x0a":
         raise WireError("a section has no identifier")
     size, at = read_varint(head, 1)
-    if size > len(head) - at:
-        raise WireError("a section's identifier is cut")
-    return decode_text(head[at : at + size], "a section's identifier")
+    identifier = head[at : at + size]
+    name = at + size
+    if head[name : name + 1] == b"\x12":
+        size, at = read_varint(head, name + 1)
+        name = at + size
+    if head[name : name + 1] != b"\x18":
+        raise WireError("a section does not begin with an identifier, a name and a number")
+    return decode_text(identifier, "a section's identifier")
 
 
 def launch_info(message: Any) -> LaunchInfo:
@@ -77,7 +85,7 @@ def launch_info(message: Any) -> LaunchInfo:
         stream=message.stream,
         device=message.device,
         nvtx=nvtx,
-        sections=tuple([_section_identifier(section[:128]) for section in message.sections]),
+        sections=tuple([_section_identifier(section[:512]) for section in message.sections]),
         started=message.time if message.HasField("time") else None,
         extended=extended,
     )

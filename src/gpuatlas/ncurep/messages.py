@@ -79,7 +79,7 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
         (15, "field_15", "optional", "bytes"),
         (16, "device", "optional", "uint32"),
         (17, "sections", "repeated", "bytes"),
-        (18, "field_18", "repeated", "bytes"),
+        (18, "field_18", "repeated", "SectionBody"),
         (19, "rules", "repeated", "bytes"),
         (21, "nvtx", "optional", "bytes"),
         (22, "context", "optional", "uint64"),
@@ -106,9 +106,13 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
     "RuleItem": [
         (1, "message", "optional", "RuleMessage"),
         (8, "focus", "repeated", "FocusMetric"),
-        (9, "field_9", "repeated", "bytes"),
+        (9, "tables", "repeated", "RuleTable"),
         (10, "speedup", "optional", "Speedup"),
     ],
+    # Tables and section bodies are not used; that they parse tells them from others with a damaged tag.
+    "RuleTable": [(1, "title", "required", "bytes"), (3, "metric", "repeated", "bytes")],
+    "SectionBody": [(1, "section", "required", "SectionName"), (2, "name", "optional", "bytes")],
+    "SectionName": [(1, "name", "required", "bytes")],
     "RuleMessage": [
         (1, "text", "optional", "bytes"),
         (2, "kind", "optional", "uint32"),
@@ -137,7 +141,9 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
     "InstanceList": [(3, "instances", "repeated", "bytes"), (4, "field_4", "optional", "uint32")],
 }
 
-EXTENSIBLE = {"Session", "RuleItem", "RuleMessage", "Nvtx", "NvtxState", "NvtxRange"}
+EXTENSIBLE = {
+    "Session", "RuleItem", "RuleMessage", "RuleTable", "SectionBody", "Nvtx", "NvtxState", "NvtxRange",
+}  # fmt: skip
 """Messages in which any unknown field is accepted; elsewhere only numbers above the known ones."""
 
 LATEST = 2**33

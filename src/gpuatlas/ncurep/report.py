@@ -36,6 +36,11 @@ class SessionInfo:
         return self.versions.get("Nsight Compute Target", "").split(" ")[0]
 
     @property
+    def notes(self) -> list[str]:
+        """What is missing that every report has."""
+        return [] if self.devices else ["the report names no device: what told of it may be damaged"]
+
+    @property
     def device_name(self) -> str:
         """Names of the devices, joined."""
         return ", ".join(device.name for device in self.devices)

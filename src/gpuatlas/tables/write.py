@@ -224,6 +224,7 @@ def add_report(
         extended += chunk.extended
         if progress:
             progress(len(chunk.infos))
+    result.notes.extend(report.session.notes)
     if loss:
         result.lost = loss.launches
         result.notes.extend(loss.reasons[:3])
