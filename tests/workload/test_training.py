@@ -321,7 +321,7 @@ main()
     ("change", "status", "said"),
     [
         (["--target", "optt1"], 2, "did you mean 'opt1'"),
-        (["--network", "brats_192"], 2, "needs 4 modalities"),
+        (["--network", "brats_192", "--size", "16"], 2, "needs 4 modalities"),
         (["--size", "20"], 2, "multiple of 8"),
         (["--device", "cuda"], 4, "sees no CUDA GPU"),
         (["--device", "gpu"], 2, "choose auto, cuda or cpu"),

@@ -1,7 +1,7 @@
 """Train and time the workload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from gpuatlas.errors import ConfigError
 if TYPE_CHECKING:
     from gpuatlas.workload.apply import Prepared
     from gpuatlas.workload.data import Dataset
+    from gpuatlas.workload.targets import Target
 
 Targets = Annotated[Path, typer.Option("--targets", help="The targets' YAML file.")]
 TargetName = Annotated[str, typer.Option("--target", help="Which target of it.")]
@@ -155,26 +156,31 @@ def timing(
     force: Force = False,
 ) -> None:
     """Time optimiser steps without a profiler, with cuDNN's autotune off and on."""
-    prepared = _prepare(targets, target, network=network, size=size, seed=seed, device=device, force=force)
+    chosen = _checked(targets, target, network, size)
 
-    from gpuatlas.workload.environment import environment_record
     from gpuatlas.workload.files import write_json, write_table
-    from gpuatlas.workload.inputs import step_volumes
-    from gpuatlas.workload.memory import out_of_memory_explained
-    from gpuatlas.workload.report import StepReporter
-    from gpuatlas.workload.step import ACCUMULATE, TrainingStep
-    from gpuatlas.workload.timing import VARIANTS, measure, summary, timings_table
+    from gpuatlas.workload.timing import VARIANTS, Job, summary, time_apart, timings_table
 
-    environment = environment_record(prepared, data_sha256=None)
-    console.note(f"Timing {network} at {size}³ under {target} on {prepared.device}")
-    with (
-        StepReporter("timing", repeats * len(VARIANTS)) as reporter,
-        out_of_memory_explained(prepared.device, f"timing {network} at {size}³ under {target}"),
-    ):
-        volumes = step_volumes(size, ACCUMULATE, prepared.device)
-        step = TrainingStep(prepared, seed)
-        reporter.update(0)
-        rows = measure(step, volumes, repeats=repeats, steps=steps, warmup=warmup, on_repeat=reporter.update)
+    rows: list[dict[str, Any]] = []
+    environment: dict[str, Any] = {}
+    for variant in VARIANTS:
+        console.note(f"Timing {network} at {size}³ under {target}, {variant}")
+        job = Job(
+            target=chosen,
+            network=network,
+            size=size,
+            variant=variant,
+            repeats=repeats,
+            steps=steps,
+            warmup=warmup,
+            seed=seed,
+            device=device,
+            force=force,
+            quiet=console.settings.quiet,
+        )
+        timed, found = time_apart(job)
+        rows += timed
+        environment = environment or found
     write_json(out / "environment.json", environment)
     write_table(out / "timings.parquet", timings_table(rows), {"target": target, "network": network})
     for variant in VARIANTS:
@@ -214,15 +220,17 @@ def timeline(
     from gpuatlas.workload.environment import environment_record
     from gpuatlas.workload.evidence import failures
     from gpuatlas.workload.files import write_json, write_table
+    from gpuatlas.workload.inputs import step_checksum
     from gpuatlas.workload.memory import out_of_memory_explained
     from gpuatlas.workload.observe import observe
-    from gpuatlas.workload.step import TrainingStep
+    from gpuatlas.workload.step import ACCUMULATE, TrainingStep
 
     console.note(f"Recording one step of {network} at {size}³ under {target}")
     with out_of_memory_explained(prepared.device, f"a step of {network} at {size}³ under {target}"):
         step = TrainingStep(prepared, seed)
         table, evidence = observe(step, size, warmup=warmup, against=against)
-    write_json(out / "environment.json", environment_record(prepared, data_sha256=None))
+    checksum = step_checksum(size, ACCUMULATE)
+    write_json(out / "environment.json", environment_record(prepared, data_sha256=checksum))
     write_json(out / "evidence.json", evidence)
     write_table(out / "timeline.parquet", table, {"target": target, "network": network})
     console.out.print(
@@ -232,10 +240,8 @@ def timeline(
         raise GpuatlasError(f"Target '{target}' is not in effect here: {failures(evidence)}.")
 
 
-def _prepare(
-    targets: Path, target: str, *, network: str, size: int, seed: int, device: str, force: bool
-) -> "Prepared":
-    """Return the seeded network under a target; the cheap checks come before torch is loaded."""
+def _checked(targets: Path, target: str, network: str, size: int) -> "Target":
+    """Return the target, after the checks that need no torch."""
     from gpuatlas.workload.network import check_size, network_spec
     from gpuatlas.workload.targets import load_target
 
@@ -246,6 +252,14 @@ def _prepare(
         raise ConfigError(
             f"Network '{network}' needs {spec.image_channels} modalities, which no data here has."
         )
+    return chosen
+
+
+def _prepare(
+    targets: Path, target: str, *, network: str, size: int, seed: int, device: str, force: bool
+) -> "Prepared":
+    """Return the seeded network under a target."""
+    chosen = _checked(targets, target, network, size)
 
     import torch
 

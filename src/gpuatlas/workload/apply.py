@@ -68,7 +68,8 @@ def apply(target: Target, network: UNet, device: torch.device, *, force: bool = 
         if reason:
             raise MachineRefused(f"{reason}; use another stack, or --force to measure this one.")
     pin_precision(target.precision)
-    set_autotune(target.autotune)
+    # Before the first convolution: PyTorch keeps the plan that it first chose.
+    torch.backends.cudnn.benchmark = target.autotune
     channels_last = target.layout == "channels_last_3d"
     layout = torch.channels_last_3d if channels_last else torch.contiguous_format
     network = network.to(device)
@@ -91,11 +92,6 @@ def apply(target: Target, network: UNet, device: torch.device, *, force: bool = 
             return call(x.contiguous(memory_format=layout), timesteps).float()
 
     return Prepared(target, device, network, predict)
-
-
-def set_autotune(on: bool) -> None:
-    """Let cuDNN search for the fastest algorithm of each convolution, or take its heuristic's."""
-    torch.backends.cudnn.benchmark = on
 
 
 def pick_device(name: str) -> torch.device:

@@ -25,7 +25,7 @@ def environment_record(prepared: Prepared, *, data_sha256: str | None) -> dict[s
     Parameters
     ----------
     data_sha256
-        Checksum of the prepared data (`gpuatlas.workload.data`); None where inputs are generated.
+        Of the prepared data (`data.Dataset.checksum`, `inputs.step_checksum`); None where there is none.
     """
     return {
         "schema": SCHEMA,

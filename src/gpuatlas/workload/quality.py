@@ -18,7 +18,7 @@ from gpuatlas.workload import build_network
 from gpuatlas.workload.apply import apply, pick_device
 from gpuatlas.workload.environment import environment_record
 from gpuatlas.workload.files import write_json
-from gpuatlas.workload.inputs import step_volumes
+from gpuatlas.workload.inputs import step_checksum, step_volumes
 from gpuatlas.workload.pictures import write_midplanes, write_nifti
 from gpuatlas.workload.precision import pin_precision
 from gpuatlas.workload.similarity import gaussian_blur, ms_ssim
@@ -53,7 +53,7 @@ def train_and_judge(
     torch.manual_seed(seed)
     where = pick_device(device)
     prepared = apply(target, build_network(NETWORK), where)
-    environment = environment_record(prepared, data_sha256=None)
+    environment = environment_record(prepared, data_sha256=step_checksum(size, VOLUMES))
     step = TrainingStep(prepared, seed)
     step.optimizer.param_groups[0]["lr"] = LEARNING_RATE
     volumes = [(image.to(where), mask.to(where)) for image, mask in step_volumes(size, VOLUMES, where)]

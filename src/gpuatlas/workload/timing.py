@@ -1,21 +1,34 @@
-"""Step times without a profiler: the only numbers that speed claims rest on."""
+"""Step times without a profiler: the only numbers that speed claims rest on.
+
+Each variant is timed in a process of its own: PyTorch keeps the plan that it first chose for a convolution,
+by heuristic or by search, and does not search again when `torch.backends.cudnn.benchmark` is turned on later.
+"""
 
 import hashlib
 import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
+from gpuatlas import console
 from gpuatlas.tables import schema
-from gpuatlas.workload.apply import set_autotune
+from gpuatlas.workload import build_network
+from gpuatlas.workload.apply import apply, pick_device
 from gpuatlas.workload.clock import Mark, synchronize
-from gpuatlas.workload.environment import query_gpu
-from gpuatlas.workload.step import TrainingStep
+from gpuatlas.workload.environment import environment_record, query_gpu
+from gpuatlas.workload.inputs import step_checksum, step_volumes
+from gpuatlas.workload.memory import out_of_memory_explained
+from gpuatlas.workload.report import StepReporter
+from gpuatlas.workload.step import ACCUMULATE, TrainingStep
+from gpuatlas.workload.targets import Target
 
 VARIANTS = {"autotune_off": False, "autotune_on": True}
 """cuDNN's heuristic, and its search for the fastest algorithm."""
@@ -33,6 +46,58 @@ THROTTLE_REASONS = {
 Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True)
+class Job:
+    """What to time; plain values, so that it reaches another process."""
+
+    target: Target
+    network: str
+    size: int
+    variant: str
+    repeats: int
+    steps: int
+    warmup: int
+    seed: int
+    device: str
+    force: bool
+    quiet: bool
+
+
+def time_apart(job: Job) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run `time_variant` in a fresh process, whose errors are raised here."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(time_variant, job).result()
+
+
+def time_variant(job: Job) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Build, warm up and time one variant in this process.
+
+    Returns
+    -------
+    rows, environment
+        Rows of the timings table, and what environment.json holds.
+    """
+    console.settings.quiet = job.quiet
+    device = pick_device(job.device)
+    torch.manual_seed(job.seed)
+    target = replace(job.target, autotune=VARIANTS[job.variant])
+    prepared = apply(target, build_network(job.network), device, force=job.force)
+    environment = environment_record(prepared, data_sha256=step_checksum(job.size, ACCUMULATE))
+    what = f"timing {job.network} at {job.size}³ under {target.name}, {job.variant}"
+    with StepReporter(job.variant, job.repeats) as reporter, out_of_memory_explained(device, what):
+        step, volumes = TrainingStep(prepared, job.seed), step_volumes(job.size, ACCUMULATE, device)
+        reporter.update(0)
+        rows = measure(
+            step,
+            volumes,
+            repeats=job.repeats,
+            steps=job.steps,
+            warmup=job.warmup,
+            on_repeat=reporter.update,
+        )
+    return [{"variant": job.variant, **row} for row in rows], environment
+
+
 def measure(
     step: TrainingStep,
     volumes: Pairs,
@@ -40,37 +105,31 @@ def measure(
     repeats: int,
     steps: int,
     warmup: int,
-    variants: Sequence[str] = tuple(VARIANTS),
     on_repeat: Callable[[int], object] = lambda done: None,  # noqa: ARG005
 ) -> list[dict[str, Any]]:
-    """Time `repeats` runs of `steps` optimiser steps for each variant.
+    """Time `repeats` runs of `steps` optimiser steps.
 
     Parameters
     ----------
     volumes
         The pairs of one step, in the host's memory; copied to the device in every step, as in training.
     warmup
-        Untimed steps before each variant: allocation, compilation, and cuDNN's search in the second one.
-    variants
-        Keys of `VARIANTS`.
+        Untimed steps before: allocation, compilation, and cuDNN's search.
     on_repeat
         Called with the number of finished repeats.
 
     Returns
     -------
     list
-        A row of the timings table for each repeat; clocks are null where there is no GPU.
+        A row of the timings table for each repeat, but for `variant`; clocks are null where there is no GPU.
     """
-    device = step.prepared.device
-    rows: list[dict[str, Any]] = []
-    for variant in variants:
-        set_autotune(VARIANTS[variant])
-        for _ in range(warmup):
-            _run(step, volumes)
-        synchronize(device)
-        for repeat in range(repeats):
-            rows.append({"variant": variant, "repeat": repeat, **_timed(step, volumes, steps)})
-            on_repeat(len(rows))
+    for _ in range(warmup):
+        _run(step, volumes)
+    synchronize(step.prepared.device)
+    rows = []
+    for repeat in range(repeats):
+        rows.append({"repeat": repeat, **_timed(step, volumes, steps)})
+        on_repeat(len(rows))
     return rows
 
 
