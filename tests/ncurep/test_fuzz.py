@@ -40,6 +40,8 @@ def test_two_thousand_mutants():
 
 
 @pytest.mark.soak
-def test_many_mutants_of_many_reports():
+def test_many_mutants_of_many_reports(request):
+    if "soak" not in request.config.getoption("markexpr"):
+        pytest.skip("hours long: make soak")
     for seed in range(20):
         judge(fuzz(seed, 5000, [*SMALL, *CORPUS[:1], *CORPUS[-2:]], 7200), 4800)
