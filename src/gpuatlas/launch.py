@@ -23,8 +23,8 @@ INSIDE = "/opt/gpuatlas/lib"
 # Variables that a job keeps. All others (PYTHONPATH, LD_PRELOAD, a user's own settings) stay outside: they
 # make two users' runs differ.
 KEPT = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "DOCKER_HOST", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "OMP_NUM_THREADS"}
-    | {"MKL_NUM_THREADS", "PATH", "SHELL", "TERM", "TZ", "USER", "XDG_RUNTIME_DIR"}
+    {"CUDA_VISIBLE_DEVICES", "DOCKER_HOST", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME"}
+    | {"MKL_NUM_THREADS", "OMP_NUM_THREADS", "PATH", "SHELL", "TERM", "TZ", "USER", "XDG_RUNTIME_DIR"}
 )
 KEPT_PREFIXES = ("GPUATLAS_", "SLURM_")
 # What the module command needs, where there are modules to load.
@@ -36,11 +36,12 @@ LOAD_MODULES = 'n=$1; shift; module load "${@:1:n}" || exit 4; shift "$n"; exec 
 
 
 def gpu_of_job(environment: Mapping[str, str], *, present: bool) -> str | None:
-    """Return the one GPU that a job uses: the first that Slurm granted, the machine's first, or none."""
+    """Return the one GPU that a job uses: the first that Slurm granted, or the machine's first.
+
+    None where the machine has no NVIDIA driver (`present`): there a container runtime fails if asked for one.
+    """
     granted = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if granted:
-        return granted
-    return "0" if present else None
+    return (granted or "0") if present else None
 
 
 def scratch_of(site: Mapping[str, Any], environment: Mapping[str, str]) -> Path:

@@ -90,6 +90,8 @@ def test_one_gpu_is_pinned():
     assert gpu_of_job({"CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb"}, present=True) == "GPU-aa"
     assert gpu_of_job({}, present=True) == "0"  # a whole node without a request: the first of four
     assert gpu_of_job({}, present=False) is None
+    # Slurm may grant what no driver serves.
+    assert gpu_of_job({"CUDA_VISIBLE_DEVICES": "0"}, present=False) is None
 
 
 def test_the_environment_is_clean():
