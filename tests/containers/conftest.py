@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 from tests.containers.rig import STACK, USER, Docker, import_base, make_stack, reason_to_skip
-from tests.slurm.study import copy_study
+from tests.slurm.study import SITES, copy_study
 
 
 @dataclass
@@ -59,7 +59,9 @@ class QuietHandler(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="session")
 def images(docker: Docker, wheels: Path) -> Images:
     project = docker.folder / "project"
-    copy_study(project, ["Snakefile", "workflow", "config", "profiles", "containers", "src"], {})
+    # One core each: three trainings side by side on a machine of two.
+    changes = {site: {"cpus": 1} for site in SITES}
+    copy_study(project, ["Snakefile", "workflow", "config", "profiles", "containers", "src"], changes)
     make_stack(project, wheels)
     pip = f"PIP_OPTIONS=--no-index --find-links={(docker.folder / 'wheels.url').read_text()}"
     folder = Path("containers/images")
