@@ -26,7 +26,7 @@ from gpuatlas.ncurep.rules import RuleResult, rule_results
 from gpuatlas.ncurep.source import Damaged
 from gpuatlas.ncurep.wire import WireError, parse
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 8 << 20
 """Launches are decoded together until they have this many bytes; it bounds the memory."""
 _FEW = 64
 """From so many launches on, going through them in step is faster than having each parsed."""
