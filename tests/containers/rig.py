@@ -86,7 +86,7 @@ class Docker:
             if not self.folder.exists():
                 break
             time.sleep(0.1)
-        for group in Path("/sys/fs/cgroup").glob("*/docker"):
+        for group in Path("/sys/fs/cgroup").glob("**/gpuatlas-tests"):
             group.rmdir()
 
     def run(

@@ -13,9 +13,9 @@ case $PYTHON in /root/*)
     mount --rbind "$B/root/root" /root
     chmod 755 "$B" "$B/root/root"
 esac
-# Its own cgroups are the machine's; no network: containers run without, builds use the host's.
+# Control groups of its own, to leave none behind; no network: containers run without, builds use the host's.
 dockerd --data-root "$B/docker" --exec-root "$B/exec" --pidfile "$B/docker.pid" -H "unix://$B/docker.sock" \
-    --bridge=none --iptables=false --ip6tables=false --ip-forward=false > "$B/dockerd.log" 2>&1 &
+    --cgroup-parent=/gpuatlas-tests --bridge=none --iptables=false --ip6tables=false --ip-forward=false > "$B/dockerd.log" 2>&1 &
 for _ in $(seq 300); do
     if DOCKER_HOST=unix://$B/docker.sock docker version > /dev/null 2>&1; then echo READY; exec sleep infinity; fi
     sleep 0.1
