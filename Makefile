@@ -18,7 +18,7 @@ setup: .venv/.complete
 # torch comes first and without hashes, so that pip may take a CPU build where one is offered.
 .venv/.complete: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuatlas needs Python 3.11 or later: make PYTHON=/path/to/python3.12 setup")'
-	@echo "Setting up .venv (once; about 1 GB with a CPU build of torch)"
+	@echo "Setting up .venv (once; some minutes, about 2 GB with a CPU build of torch)"
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock

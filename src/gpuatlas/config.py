@@ -19,6 +19,7 @@ from gpuatlas.errors import ConfigError
 
 SCHEMA_VERSION = 1
 REPORT_NAME = "report.ncu-repz"
+RECORDING = (REPORT_NAME, "plan.json", "environment.json")
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not valid YAML{where}; correct the file") from error
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: must hold 'key: value' pairs; see config/README.md")
+    odd = _odd_key(loaded)
+    if odd is not None:
+        raise ConfigError(f"{path}: key {odd!r} is not a text; put it in quotes")
     return loaded
+
+
+def _odd_key(value: object) -> object:
+    """Return a key that YAML read as a number, a truth value or a date; None if there is none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                return key if key is not None else "null"
+            odd = _odd_key(inner)
+            if odd is not None:
+                return odd
+    return None
 
 
 def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
@@ -224,7 +240,8 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
     ConfigError
         If a key, an architecture, a target, a site or a recording is wrong.
     """
-    settings = dict(config)
+    # `--config smoke=false` arrives as a text.
+    settings = {key: {"true": True, "false": False}.get(str(value), value) for key, value in config.items()}
     validate(settings, _schema(root, "config"), "config/config.yaml")
     architectures, targets = load_named(root, "architectures"), load_named(root, "targets")
     for key, chosen, known in (
@@ -247,6 +264,11 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}
     sites = {name: load_site(root, name) for name in sorted(used | ({site} - {"all"}) | {"local"})}
+    if not (root / settings["recordings_dir"]).is_dir():
+        raise ConfigError(
+            f"config/config.yaml: key 'recordings_dir': there is no folder {settings['recordings_dir']!r}; "
+            "correct the path or make the folder"
+        )
     study = Study(root, settings, architectures, targets, sites, site)
     cells = tuple(
         _plan(study, architecture, target)
@@ -274,14 +296,21 @@ def _plan(study: Study, architecture: str, target: str) -> Cell:
     imported = study.config["recordings"].get(name)
     if imported is not None:
         if not (study.root / imported).is_file():
+            wrong = "is not a regular file" if (study.root / imported).exists() else "does not exist"
             raise ConfigError(
-                f"config/config.yaml: key 'recordings': the report of {name} ({imported}) does not exist; "
+                f"config/config.yaml: key 'recordings': the report of {name} ({imported}) {wrong}; "
                 "correct the path or remove the entry"
             )
         return Cell(architecture, target, "imported", source=imported)
-    recorded = Path(study.config["recordings_dir"]) / architecture / target / REPORT_NAME
-    if (study.root / recorded).is_file():
-        return Cell(architecture, target, "recorded", source=str(recorded))
+    folder = Path(study.config["recordings_dir"]) / architecture / target
+    if (study.root / folder).exists():
+        for required in RECORDING:
+            if not (study.root / folder / required).is_file():
+                raise ConfigError(
+                    f"{folder / required}: is no regular file, so the recording of {name} is not whole; "
+                    f"restore it, or remove the folder {folder}"
+                )
+        return Cell(architecture, target, "recorded", source=str(folder / REPORT_NAME))
     home = study.architectures[architecture].get("site")
     if study.site == "all" and home is not None:
         return Cell(architecture, target, "captured", site=home)

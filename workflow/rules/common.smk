@@ -2,13 +2,14 @@
 import json
 import os
 import re
+import shutil
 import shlex
 import sys
 from pathlib import Path
 
 from gpuatlas import console
-from gpuatlas.config import resolve
-from gpuatlas.errors import GpuatlasError
+from gpuatlas.config import RECORDING, resolve
+from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.figures import FIGURES
 from gpuatlas.publish.cell import sha256
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
@@ -30,6 +31,8 @@ try:
 except GpuatlasError as error:
     console.fail(str(error))
     sys.exit(error.exit_code)
+# What the configuration says, checked: --config smoke=false is no longer a text.
+config.update(STUDY.config)
 
 SLURM_SITES = [name for name, site in STUDY.sites.items() if site["scheduler"] == "slurm"]
 TRAIN_FILES = ["steps.parquet", "loss.json", "sample.nii.gz", "sample.png", "environment.json"]
@@ -39,6 +42,7 @@ TIMING_FILES = [
     "evidence.json",
     "environment.json",
 ]
+CLAIM_TABLES = ["verdicts", "checks", "reported"]
 TABLES = ["launches", "metrics", "rules", "session"]
 COMPARISONS = [
     "summary",
@@ -77,6 +81,18 @@ def figure_sources(figure):
     """Source files of one figure: its own module, and those that all figures share."""
     others = {f"{name}.py" for name in FIGURES if name != figure}
     return [path for path in stage_sources("figures") if Path(path).name not in others]
+
+
+def report_of(wildcards):
+    """The report of a cell; a cell that this run cannot have is one sentence, not a missing file."""
+    try:
+        cell = STUDY.cell(f"{wildcards.architecture}/{wildcards.target}")
+        if cell.origin == "absent":
+            raise ConfigError(f"cell {cell.name} is absent: {cell.reason}; see docs/rerun.md")
+    except GpuatlasError as error:
+        console.fail(str(error))
+        sys.exit(error.exit_code)
+    return f"results/cells/{cell.name}/capture/report.ncu-repz"
 
 
 def of_origin(*origins):
@@ -206,6 +222,33 @@ def built_here(format_):
 def manifests():
     """The manifests of all cells that have a capture or can have one here."""
     return [f"results/cells/{cell.name}/cell.json" for cell in STUDY.present()]
+
+
+def published():
+    """Every file of the finished study: what is missing is made again."""
+    return [
+        "results/study.json",
+        "results/config.json",
+        *manifests(),
+        *tables_of(STUDY.present()),
+        *[
+            path
+            for cell in STUDY.present()
+            for path in (*capture_files(cell.name), *measured_files(cell.name))
+        ],
+        *expand("results/compare/{name}.{kind}", name=COMPARISONS, kind=["parquet", "csv"]),
+        "results/claims/verdicts.md",
+        *expand("results/claims/{name}.{kind}", name=CLAIM_TABLES, kind=["parquet", "csv"]),
+        *expand("results/figures/{name}.{kind}", name=FIGURES, kind=["svg", "png", "pdf", "csv"]),
+        *smoke_files(),
+        "results/report.html",
+        "results/workflow-report.zip",
+    ]
+
+
+def capture_files(name):
+    """What a capture consists of."""
+    return [f"results/cells/{name}/capture/{file}" for file in RECORDING]
 
 
 def tables_of(cells):

@@ -12,7 +12,14 @@ rule study:
     params:
         study=STUDY.as_json(),
         config=dict(config),
+    message:
+        "Writing down the study as configured"
     run:
+        # Tables of cells that are no longer in the study would be read with the others; captures are kept.
+        present = [f"architecture={cell.architecture}/target={cell.target}" for cell in STUDY.present()]
+        for folder in Path("results/tables").glob("*/*/*"):
+            if "/".join(folder.parts[-2:]) not in present:
+                shutil.rmtree(folder)
         for path, content in (
             (output.study, params.study),
             (output.config, params.config),
@@ -32,6 +39,8 @@ rule compare:
         "logs/compare.log",
     conda:
         ENVIRONMENT
+    message:
+        "Comparing the captures"
     shell:
         "gpuatlas compare --results results &> {log}"
 
@@ -51,13 +60,15 @@ rule claims:
         ),
         expand(
             "results/claims/{name}.{kind}",
-            name=["verdicts", "checks", "reported"],
+            name=CLAIM_TABLES,
             kind=["parquet", "csv"],
         ),
     log:
         "logs/claims.log",
     conda:
         ENVIRONMENT
+    message:
+        "Checking the claims"
     shell:
         "gpuatlas claims --results results --claims config/claims.yaml &> {log}"
 

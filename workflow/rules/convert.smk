@@ -4,7 +4,7 @@
 rule convert:
     input:
         stage_sources("convert"),
-        report="results/cells/{architecture}/{target}/capture/report.ncu-repz",
+        report=report_of,
     output:
         expand(
             "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
@@ -14,6 +14,8 @@ rule convert:
         "logs/convert/{architecture}_{target}.log",
     conda:
         ENVIRONMENT
+    message:
+        "Converting {wildcards.architecture}/{wildcards.target}"
     shell:
         "gpuatlas convert {input.report} --out results/tables --partition architecture={wildcards.architecture}"
         " --partition target={wildcards.target} &> {log}"
@@ -39,5 +41,7 @@ rule describe:
     params:
         cell=lambda wildcards: f"{wildcards.architecture}/{wildcards.target}",
         origin=lambda wildcards: STUDY.cell(f"{wildcards.architecture}/{wildcards.target}").origin,
+    message:
+        "Describing {params.cell}"
     shell:
         "gpuatlas describe {params.cell} --origin {params.origin} --results results &> {log}"

@@ -19,6 +19,8 @@ rule report_page:
         "logs/report.log",
     conda:
         ENVIRONMENT
+    message:
+        "Writing results/report.html"
     shell:
         "gpuatlas report --results results &> {log}"
 
@@ -40,5 +42,7 @@ rule workflow_report:
         "logs/workflow_report.log",
     conda:
         ENVIRONMENT
+    message:
+        "Writing Snakemake's own report"
     shell:
         "snakemake --configfile {input.config} --report {output} --nolock report_page &> {log}"

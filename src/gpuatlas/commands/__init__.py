@@ -1,4 +1,4 @@
-"""The commands of `gpuatlas`, a module a stage; each module's `register` adds its commands to the application."""
+"""The commands of `gpuatlas`, a module a stage; `register` adds a module's commands."""
 
 from types import ModuleType
 
