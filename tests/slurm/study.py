@@ -26,6 +26,8 @@ def copy_study(folder: Path, parts: Sequence[str], changes: Mapping[str, Mapping
             shutil.copytree(source, folder / part, ignore=skip, dirs_exist_ok=True)
         else:
             shutil.copy2(source, folder / part)
+    # No recordings: every cell is to be captured.
+    (folder / "resources/recordings").mkdir(parents=True, exist_ok=True)
     for name in SITES:
         path = folder / "config/sites" / f"{name}.yaml"
         site = yaml.safe_load(path.read_text())
