@@ -4,6 +4,8 @@ import lzma
 import os
 import stat
 import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -126,7 +128,10 @@ def _open_packed(source: Source) -> _Bytes:
 
 
 class Reader:
-    """Reads a report's unpacked bytes in order."""
+    """Reads a report's unpacked bytes in order.
+
+    A packed report is unpacked a piece ahead by a thread of its own, while the last piece is decoded.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -136,7 +141,9 @@ class Reader:
             self._window, self._window_offset = b"", 0
         else:
             self._stream = _open_packed(source)
-            self._ahead = b""
+            self._thread = ThreadPoolExecutor(1, "unpack")
+            self._next = self._thread.submit(self._stream.read, _PIECE)
+            self._piece, self._at = b"", 0
 
     def __enter__(self) -> "Reader":
         return self
@@ -145,42 +152,51 @@ class Reader:
         if self.source.packing == "none":
             os.close(self._descriptor)
         else:
+            self._thread.shutdown(wait=True, cancel_futures=True)
             self._stream.close()
 
     def refuse(self, reason: str, offset: int | None = None) -> NoReturn:
         """Raise `Damaged` for this file."""
         raise Damaged(self.source.path, self.offset if offset is None else offset, reason)
 
-    def _unpack(self, size: int) -> bytes:
-        """Return up to `size` further bytes of a packed file; nothing at its end."""
-        if self._ahead:
-            piece, self._ahead = self._ahead[:size], self._ahead[size:]
-            return piece
+    def _unpacked(self) -> int:
+        """Return how many bytes of the present piece are left, after fetching the next one if need be."""
+        left = len(self._piece) - self._at
+        if left:
+            return left
         try:
-            piece = self._stream.read(min(size, _PIECE))
+            self._piece, self._at = self._next.result(), 0
         except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
-            self.refuse(
-                f"its {self.source.packing} packing is broken ({str(error).rstrip('.') or 'no memory'})"
-            )
-        if self.offset + len(piece) > MAX_UNPACKED:
+            reason = str(error).rstrip(".") or "no memory"
+            self.refuse(f"its {self.source.packing} packing is broken ({reason})")
+        if self.offset + len(self._piece) > MAX_UNPACKED:
             self.refuse(f"it unpacks to more than {MAX_UNPACKED >> 30} GiB, the limit for packed reports")
-        return piece
+        if self._piece:
+            self._next = self._thread.submit(self._stream.read, _PIECE)
+        return len(self._piece)
 
     def read(self, size: int, what: str) -> bytes:
         """Return exactly `size` bytes, or refuse the file because `what` is cut."""
         if self.source.packing == "none":
             return self._read_plain(size, what)
-        pieces, missing, begin = [], size, self.offset
+        pieces = []
+        for begin, end in self._pass(size, what):
+            pieces.append(self._piece[begin:end])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pass(self, size: int, what: str) -> Iterator[tuple[int, int]]:
+        """Pass over `size` unpacked bytes; yield where in the present piece they are, piece by piece."""
+        begin, missing = self.offset, size
         while missing:
-            piece = self._unpack(missing)
-            if not piece:
+            step = min(missing, self._unpacked())
+            if not step:
                 self.refuse(
                     f"{what} is cut: {size} bytes are announced and {size - missing} are there", begin
                 )
-            pieces.append(piece)
-            missing -= len(piece)
-            self.offset += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._at += step
+            self.offset += step
+            missing -= step
+            yield self._at - step, self._at
 
     def _read_plain(self, size: int, what: str) -> bytes:
         """Read from the file itself; small reads come from a window, so that a block costs two calls."""
@@ -205,21 +221,17 @@ class Reader:
 
     def skip(self, size: int, what: str) -> None:
         """Pass over `size` bytes."""
-        if self.source.packing == "none":
-            left = self.source.size - self.offset
-            if size > left:
-                self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
-            self.offset += size
+        if self.source.packing != "none":
+            for _ in self._pass(size, what):
+                pass
             return
-        while size:
-            step = min(size, _PIECE)
-            self.read(step, what)
-            size -= step
+        left = self.source.size - self.offset
+        if size > left:
+            self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
+        self.offset += size
 
     def at_end(self) -> bool:
         """Tell whether every byte has been read."""
         if self.source.packing == "none":
             return self.offset >= self.source.size
-        if not self._ahead:
-            self._ahead = self._unpack(1)
-        return not self._ahead
+        return not self._unpacked()
