@@ -1,6 +1,8 @@
 """Bad input to the workflow: one sentence of ours on standard error, and the right exit status."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,9 @@ def our_lines(done) -> list[str]:
         ("config.yaml", "recordings: {}", "recordings: {b100/opt1: Snakefile}", r"cell 'b100/opt1' is not in this study"),
         ("architectures.yaml", "site: expanse", "site: expense", r"'v100\.site': unknown 'expense'; did you mean 'expanse'"),
         ("targets.yaml", "precision: ieee", "precision: fp32", r"config/targets\.yaml: key 'baseline\.precision'"),
+        ("config.yaml", "recordings_dir: resources/recordings", "recordings_dir: resources/recordingz", r"there is no folder 'resources/recordingz'"),
+        ("config.yaml", "recordings: {}", "recordings: {1: x}", r"config/config\.yaml: key 1 is not a text"),
+        ("config.yaml", "site: auto", "site: [auto", r"config/config\.yaml: is not valid YAML \(line"),
         ("sites/expanse.yaml", "partition: gpu-shared", "partitoin: gpu-shared", r"config/sites/expanse\.yaml: .*partitoin"),
     ],
 )  # fmt: skip
@@ -41,13 +46,13 @@ def test_wrong_configuration(project, snakemake, file, old, new, says):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_claim_of_an_unknown_metric(finished, snakemake):
-    claims = finished / "config" / "claims.yaml"
+def test_a_claim_of_an_unknown_metric(project, snakemake):
+    claims = project / "config" / "claims.yaml"
     metric = re.search(r"metric: (\w+)", claims.read_text())[1]
     edit(claims, f"metric: {metric}", f"metric: {metric}x")
-    done = snakemake(finished, "--profile", "profiles/local", check=False)
-    assert done.returncode == 1
-    [line] = set(our_lines(done))
+    done = snakemake(project, "--profile", "profiles/local", check=False)
+    assert done.returncode == 2
+    [line] = our_lines(done)
     assert "claims.yaml" in line
     assert f"{metric}x" in line
     assert metric in line
@@ -60,10 +65,10 @@ def test_a_damaged_recording(project, snakemake, damage):
     report.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
     target = "results/cells/h200/opt1/cell.json"
     done = snakemake(project, target, "--profile", "profiles/local", check=False)
-    assert done.returncode == 1
-    [line] = set(our_lines(done))
-    assert "report.ncu-repz" in line
-    assert not list((project / "results").rglob("part.parquet"))
+    assert done.returncode == 3
+    [line] = our_lines(done)
+    assert "resources/recordings/h200/opt1/report.ncu-repz" in line
+    assert not (project / "results").exists()
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -71,6 +76,56 @@ def test_a_report_of_another_architecture(project, snakemake):
     config = project / "config" / "config.yaml"
     edit(config, "recordings: {}", "recordings: {a100/opt1: resources/recordings/h200/opt1/report.ncu-repz}")
     done = snakemake(project, "results/cells/a100/opt1/cell.json", "--profile", "profiles/local", check=False)
-    assert done.returncode == 1
-    [line] = set(our_lines(done))
+    assert done.returncode == 3
+    [line] = our_lines(done)
     assert "NVIDIA H200 (compute capability 9.0), but cell a100/opt1 is of 8.0" in line
+    assert not (project / "results").exists()
+
+
+@pytest.mark.parametrize("missing", ["plan.json", "environment.json", "report.ncu-repz"])
+def test_a_recording_that_is_not_whole(project, snakemake, missing):
+    (project / "resources/recordings/h200/opt1" / missing).unlink()
+    done = snakemake(project, "-n", "--profile", "profiles/local", check=False)
+    assert done.returncode == 2
+    [line] = our_lines(done)
+    assert f"resources/recordings/h200/opt1/{missing}: is no regular file" in line
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [("a100/opt1", "cell a100/opt1 is absent: no recording here"), ("h200/opt9", "did you mean 'h200/opt")],
+)
+def test_a_cell_that_cannot_be_had(project, snakemake, cell, says):
+    done = snakemake(
+        project, "-n", f"results/cells/{cell}/cell.json", "--profile", "profiles/local", check=False
+    )
+    assert done.returncode == 2
+    [line] = our_lines(done)
+    assert says in line
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_output_folder_that_is_a_file(project, snakemake):
+    (project / "results").write_text("")
+    done = snakemake(project, "--profile", "profiles/local", check=False)
+    assert done.returncode == 1
+    [line] = our_lines(done)
+    assert line.startswith("gpuatlas: results: is a file")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or "GPUATLAS_SYSTEM_TESTS" not in os.environ,
+    reason="mounts a read-only folder: root and GPUATLAS_SYSTEM_TESTS=1",
+)
+def test_an_output_folder_that_cannot_be_written(project, snakemake):
+    results = project / "results"
+    results.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", results], check=True)
+    try:
+        done = snakemake(project, "--profile", "profiles/local", check=False)
+    finally:
+        subprocess.run(["umount", results], check=True)
+    assert done.returncode == 1
+    [line] = our_lines(done)
+    assert line.startswith("gpuatlas: results: this folder cannot be written")
+    assert "Traceback" not in done.stdout + done.stderr

@@ -74,6 +74,22 @@ def test_a_finished_run_has_nothing_to_do(finished, snakemake):
     assert "Nothing to be done" in text(done)
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "results/tables/launches/architecture=h200/target=opt1/part.parquet",
+        "results/cells/h200/opt1/capture/plan.json",
+        "results/compare/summary.csv",
+        "results/figures/stalls.pdf",
+        "results/config.json",
+    ],
+)
+def test_a_lost_result_is_made_again(finished, snakemake, lost):
+    (finished / lost).unlink()
+    done = snakemake(finished, "-n", "--profile", "profiles/local")
+    assert "Nothing to be done" not in text(done)
+
+
 def change(path: Path) -> None:
     comment = "<!-- changed -->" if path.suffix == ".j2" else "# changed"
     path.write_text(path.read_text() + f"\n{comment}\n")

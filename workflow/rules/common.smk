@@ -1,5 +1,4 @@
 # Helpers that the rules share; no rules here.
-import json
 import os
 import re
 import shutil
@@ -8,10 +7,13 @@ import sys
 from pathlib import Path
 
 from gpuatlas import console
+from gpuatlas.compare.claimfile import load_claims
 from gpuatlas.config import RECORDING, resolve
 from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.figures import FIGURES
+from gpuatlas.files import write_json
 from gpuatlas.publish.cell import sha256
+from gpuatlas.publish.sources import check_sources
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
 from gpuatlas.submission import (
     archive_path,
@@ -27,6 +29,7 @@ ENVIRONMENT = "../envs/gpuatlas.yaml"
 
 try:
     STUDY = resolve(config, ROOT)
+    load_claims(Path("config/claims.yaml"))
     check_given_images(STUDY)
 except GpuatlasError as error:
     console.fail(str(error))
@@ -83,8 +86,8 @@ def figure_sources(figure):
     return [path for path in stage_sources("figures") if Path(path).name not in others]
 
 
-def report_of(wildcards):
-    """The report of a cell; a cell that this run cannot have is one sentence, not a missing file."""
+def cell_of(wildcards):
+    """The cell of a job; one that this run cannot have is one sentence, not a missing file."""
     try:
         cell = STUDY.cell(f"{wildcards.architecture}/{wildcards.target}")
         if cell.origin == "absent":
@@ -92,7 +95,7 @@ def report_of(wildcards):
     except GpuatlasError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)
-    return f"results/cells/{cell.name}/capture/report.ncu-repz"
+    return cell
 
 
 def of_origin(*origins):
@@ -231,11 +234,7 @@ def published():
         "results/config.json",
         *manifests(),
         *tables_of(STUDY.present()),
-        *[
-            path
-            for cell in STUDY.present()
-            for path in (*capture_files(cell.name), *measured_files(cell.name))
-        ],
+        *[path for cell in STUDY.present() for path in (*capture_files(cell.name), *measured_files(cell))],
         *expand("results/compare/{name}.{kind}", name=COMPARISONS, kind=["parquet", "csv"]),
         "results/claims/verdicts.md",
         *expand("results/claims/{name}.{kind}", name=CLAIM_TABLES, kind=["parquet", "csv"]),
@@ -251,6 +250,14 @@ def capture_files(name):
     return [f"results/cells/{name}/capture/{file}" for file in RECORDING]
 
 
+def forget_absent_cells():
+    """Remove the tables of cells that left the study: they would be read with the others. Captures are kept."""
+    present = {(f"architecture={cell.architecture}", f"target={cell.target}") for cell in STUDY.present()}
+    for folder in Path("results/tables").glob("*/*/*"):
+        if folder.parts[-2:] not in present:
+            shutil.rmtree(folder)
+
+
 def tables_of(cells):
     """The Parquet tables of `cells`."""
     return [
@@ -260,10 +267,9 @@ def tables_of(cells):
     ]
 
 
-def measured_files(name):
+def measured_files(cell):
     """What a cell's manifest waits for beside the capture: unprofiled times, and training where it is asked for."""
-    cell = STUDY.cell(name)
-    here = f"results/cells/{name}"
+    here = f"results/cells/{cell.name}"
     timing = expand(f"{here}/timing/{{file}}", file=TIMING_FILES)
     if cell.origin == "captured":
         training = expand(f"{here}/train/{{file}}", file=TRAIN_FILES) if config["train"] else []
@@ -371,6 +377,7 @@ onstart:
     sites = sorted({site_name(job.wildcards) for job in jobs})
     try:
         check(STUDY, sites, slurm=not workflow.local_exec)
+        check_sources(STUDY)
     except GpuatlasError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)

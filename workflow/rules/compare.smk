@@ -15,16 +15,9 @@ rule study:
     message:
         "Writing down the study as configured"
     run:
-        # Tables of cells that are no longer in the study would be read with the others; captures are kept.
-        present = [f"architecture={cell.architecture}/target={cell.target}" for cell in STUDY.present()]
-        for folder in Path("results/tables").glob("*/*/*"):
-            if "/".join(folder.parts[-2:]) not in present:
-                shutil.rmtree(folder)
-        for path, content in (
-            (output.study, params.study),
-            (output.config, params.config),
-        ):
-            Path(path).write_text(json.dumps(content, indent=2, sort_keys=False) + "\n")
+        forget_absent_cells()
+        write_json(Path(output.study), params.study)
+        write_json(Path(output.config), params.config)
 
 
 rule compare:

@@ -4,7 +4,7 @@
 rule convert:
     input:
         stage_sources("convert"),
-        report=report_of,
+        report=lambda wildcards: f"results/cells/{cell_of(wildcards).name}/capture/report.ncu-repz",
     output:
         expand(
             "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
@@ -29,7 +29,7 @@ rule describe:
             table=TABLES,
         ),
         "results/cells/{architecture}/{target}/capture/plan.json",
-        lambda wildcards: measured_files(f"{wildcards.architecture}/{wildcards.target}"),
+        lambda wildcards: measured_files(cell_of(wildcards)),
         "config/architectures.yaml",
         stage_sources("describe"),
     output:
@@ -39,8 +39,8 @@ rule describe:
     conda:
         ENVIRONMENT
     params:
-        cell=lambda wildcards: f"{wildcards.architecture}/{wildcards.target}",
-        origin=lambda wildcards: STUDY.cell(f"{wildcards.architecture}/{wildcards.target}").origin,
+        cell=lambda wildcards: cell_of(wildcards).name,
+        origin=lambda wildcards: cell_of(wildcards).origin,
     message:
         "Describing {params.cell}"
     shell:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from gpuatlas.config import read_yaml
 from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.files import write_json
+from gpuatlas.publish.device import require_architecture
 
 SCHEMA_VERSION = 1
 # Versions that a session table tells, under the manifest's names.
@@ -150,13 +151,8 @@ def _device(metrics: Path) -> dict[str, Any]:
 
 
 def _check_device(device: dict[str, Any], architecture: dict[str, Any], name: str, report: Path) -> list[str]:
-    capability, count = architecture["compute_capability"], device["sm_count"]
-    if device["compute_capability"] != capability:
-        raise InputRefused(
-            f"{report}: measured on {device['name']} (compute capability {device['compute_capability']}), "
-            f"but cell {name} is of {capability}; put the report under its own architecture"
-        )
-    notes = []
+    require_architecture(device, architecture, name, report)
+    notes, count = [], device["sm_count"]
     if count not in architecture["sm_counts"]:
         notes.append(f"{count} multiprocessors: not a whole {architecture['label']}, comparable with nothing")
     if architecture["label"] not in device["name"]:

@@ -6,6 +6,7 @@ from typing import Any
 from gpuatlas.files import write_json
 from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.ncurep.slim import slim
+from gpuatlas.publish.device import device_of
 
 SCHEMA_VERSION = 1
 
@@ -53,17 +54,13 @@ def _plan(launches: int) -> dict[str, Any]:
 
 
 def _environment(report: Outline) -> dict[str, Any]:
-    session = report.session
-    attributes = session.devices[0].attributes if session.devices else {}
-    capability = [
-        attributes.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")
-    ]
+    session, device = report.session, device_of(report)
     return {
         "schema": SCHEMA_VERSION,
         "gpu": {
-            "name": session.device_name or None,
-            "cc": ".".join(map(str, capability)) if None not in capability else None,
-            "sm_count": attributes.get("device__attribute_multiprocessor_count"),
+            "name": device["name"],
+            "cc": device["compute_capability"],
+            "sm_count": device["sm_count"],
             "memory_bytes": None,
             "vgpu": None,
             "driver": session.versions.get("Display Driver Version"),

@@ -1,0 +1,23 @@
+"""What a study is made from, looked at before anything runs."""
+
+from gpuatlas.config import Study
+from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.report import outline
+from gpuatlas.publish.device import device_of, require_architecture
+
+
+def check_sources(study: Study) -> None:
+    """Check the reports of the recorded and imported cells: whole, and of the cell's architecture.
+
+    Raises
+    ------
+    InputRefused
+        If a report is damaged, holds no launch, or was measured on another architecture.
+    """
+    for cell in study.present():
+        if cell.source is None:
+            continue
+        report = study.root / cell.source
+        check(report)
+        architecture = study.architectures[cell.architecture]
+        require_architecture(device_of(outline(report)), architecture, cell.name, cell.source)
