@@ -84,7 +84,7 @@ def write_report(results: Path, captions: Path) -> Path:
 
 def _workload(study: Study) -> str:
     network, size = study.workload.get("network", "Med-DDPM"), study.workload.get("size")
-    return f"{network}, {size}³" if size else str(network)
+    return f"configured for {network}, {size}³" if size else f"configured for {network}"
 
 
 def _number(value: float | None, unit: str | None) -> str:
