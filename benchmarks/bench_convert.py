@@ -263,10 +263,10 @@ def bench(repeats: int, folder: Path) -> dict[str, dict]:
 
 HEAD = """# How fast the converter is
 
-Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f} at the
-start, Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns, medians of
-{repeats} (all runs in brackets). Each contender ends in the same Parquet: launches, metrics with units, rules;
-the metrics tables are compared value by value. Where the machine was busy, the CPU times tell more.
+Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f}
+at the start, Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns,
+medians of {repeats} (all runs in brackets). Each contender ends in the same Parquet: launches, metrics with
+units, rules; the metrics tables are compared value by value. Where the machine was busy, the CPU times tell more.
 
 | report | contender | wall s | CPU s | peak MiB | times ours, wall (CPU) |
 |---|---|---|---|---|---|
