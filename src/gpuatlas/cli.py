@@ -4,13 +4,14 @@ The commands live in `gpuatlas.commands`, a module a stage. Each imports what it
 `gpuatlas --help` needs neither torch nor pandas.
 """
 
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from gpuatlas import __version__, console
-from gpuatlas.errors import GpuatlasError
+from gpuatlas.errors import GpuatlasError, Interrupted
 
 app = typer.Typer(
     name="gpuatlas",
@@ -57,6 +58,9 @@ def main() -> None:
         if console.settings.debug:
             raise
         console.fail(str(error))
+        if isinstance(error, Interrupted):
+            # The state is saved: a second warning must not turn the exit status into a kill.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(error.exit_code)
     except OSError as error:
         if console.settings.debug:

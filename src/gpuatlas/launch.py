@@ -276,8 +276,8 @@ def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         del frame
-        # A terminal sends SIGINT to the whole group; SIGTERM comes to us alone.
-        if number == signal.SIGTERM and started:
+        # SIGINT comes to the whole group; SIGTERM to us alone, unless `gpuatlas.supervise` is above.
+        if number == signal.SIGTERM and started and "GPUATLAS_SUPERVISED" not in os.environ:
             started[0].send_signal(number)
 
     previous = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}

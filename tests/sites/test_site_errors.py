@@ -29,8 +29,16 @@ def run(project: Path, tmp_path: Path, *arguments: str, account: str = "") -> tu
     sbatch = programs / "sbatch"
     sbatch.write_text(f"#!/bin/sh\ntouch {called}\nexit 1\n")
     sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
+    # A queue without jobs.
+    squeue = programs / "squeue"
+    squeue.write_text("#!/bin/sh\nexit 0\n")
+    squeue.chmod(squeue.stat().st_mode | stat.S_IXUSR)
+    # The system's programs but Docker, which a login node does not have.
+    for program in Path("/usr/bin").iterdir():
+        if not program.name.startswith("docker") and not (programs / program.name).exists():
+            (programs / program.name).symlink_to(program)
     environment = os.environ | {
-        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PATH": f"{programs}:{Path(sys.executable).parent}",
         "PYTHONPATH": str(project / "src"),
         "GPUATLAS_ACCOUNT": account,
     }
