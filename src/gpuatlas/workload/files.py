@@ -1,7 +1,6 @@
 """Whole files: written to a temporary name beside their own, then renamed."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gpuatlas.files import whole
 from gpuatlas.tables.schema import with_metadata
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path`, making its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(content)
-    partial.replace(path)
+    with whole(path) as partial:
+        partial.write_bytes(content)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
