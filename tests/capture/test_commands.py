@@ -12,6 +12,8 @@ from tests.capture.stand_in import ROOT
 from tests.capture.test_preflight import GPU
 
 from gpuatlas.capture.join import read_measured
+from gpuatlas.workload.inputs import step_checksum
+from gpuatlas.workload.step import ACCUMULATE
 
 STEP = [*range(105), *range(20, 60)]
 SECTIONS = ["--section", "SpeedOfLight", "--section", "LaunchStats", "--metric", "dram__bytes_read.sum"]
@@ -76,6 +78,7 @@ def test_a_capture_of_the_real_program(gpu, tmp_path, recording):
     assert record["flags"]["fp32_precision"]
     assert record["stack"]["torch"]
     assert record["stack"]["ncu"] == "2025.3.1.0"
+    assert record["data_sha256"] == step_checksum(16, ACCUMULATE), "the volumes that the cell is timed with"
     probe, part = calls(folder)
     assert "gpuatlas.capture.probe" in probe["command"]
     assert probe["options"]["--section"] == part["options"]["--section"] == ["SpeedOfLight", "LaunchStats"]

@@ -61,7 +61,7 @@ def execute(job: Job) -> None:
     from gpuatlas.workload.apply import apply, pick_device
     from gpuatlas.workload.clock import synchronize
     from gpuatlas.workload.environment import environment_record
-    from gpuatlas.workload.inputs import step_volumes
+    from gpuatlas.workload.inputs import step_checksum, step_volumes
     from gpuatlas.workload.step import ACCUMULATE, TrainingStep
     from gpuatlas.workload.targets import load_target
 
@@ -74,7 +74,9 @@ def execute(job: Job) -> None:
     for _ in range(WARMUP):
         step.run(volumes)
     synchronize(device)
-    write_json(Path(job.environment), environment_record(prepared, data_sha256=None))
+    write_json(
+        Path(job.environment), environment_record(prepared, data_sha256=step_checksum(job.size, ACCUMULATE))
+    )
     began = time.monotonic()
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
     step.run(volumes)

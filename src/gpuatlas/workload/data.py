@@ -1,6 +1,5 @@
 """The training set: prepared once, cached, checked by a checksum, served from a thread ahead of the GPU."""
 
-import os
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpuatlas.files import whole
 from gpuatlas.workload.volumes import Pair, Prepared, find_pairs, prepare
 
 VERSION = 1
@@ -87,10 +87,8 @@ def _stored_checksum(path: Path) -> str | None:
 
 def _store(path: Path, volume: Prepared) -> str:
     checksum = volume.checksum()
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
+    with whole(path) as partial, partial.open("wb") as file:
         np.savez(file, image=volume.image, mask=volume.mask, checksum=np.array(checksum))
-    partial.replace(path)
     return checksum
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.files import whole
 from gpuatlas.workload.diffusion import PREFIX, read_checkpoint
 from gpuatlas.workload.step import TrainingStep
 
@@ -88,13 +89,10 @@ def finish(folder: Path) -> None:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
+    with whole(path) as partial, partial.open("wb") as file:
         torch.save(content, file)
         file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+        os.fsync(file.fileno())  # before the rename: a machine that fails keeps the old state or has the new
 
 
 def resume(folder: Path, identity: dict[str, Any], step: TrainingStep) -> Progress:
