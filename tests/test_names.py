@@ -1,24 +1,62 @@
 import json
+import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuatlas.names import launch_key, normalise
 
+DATA = Path(__file__).parent / "data"
 # Nsight Compute's spelling, and the C++ ABI demangler's of the same mangled name, which is what
-# torch.profiler shows: every distinct kernel of the recorded windows.
-PAIRS = json.loads((Path(__file__).parent / "data/ncurep/name_pairs.json").read_text())
+# torch.profiler shows: every distinct kernel of the recorded windows, and of reports by other versions.
+PAIRS = json.loads((DATA / "ncurep/name_pairs.json").read_text())
+OTHER_VERSIONS = json.loads((DATA / "ncurep/name_pairs_versions.json").read_text())
+# Steps at 128³ that torch.profiler recorded on the GPU of the windows, with CUPTI's own spelling.
+TIMELINES = sorted((DATA / "measured").glob("*/*/timeline.parquet"))
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair["ncu"][:60])
+@pytest.mark.parametrize("pair", [*PAIRS, *OTHER_VERSIONS], ids=lambda pair: pair["ncu"][:60])
 def test_both_spellings_of_a_recorded_kernel_become_one(pair):
     name = normalise(pair["ncu"])
     assert name == normalise(pair["cupti"])
     assert normalise(name) == name
     assert "(instance" not in name
     assert "<unnamed>" not in name
+
+
+def test_the_pairs_are_what_cupti_really_writes():
+    names = {name for path in TIMELINES for name in pq.read_table(path, columns=["name"])["name"].to_pylist()}
+    assert len(names) > 700
+    spelling = {normalise(name): name for name in names}
+    assert len(spelling) == len(names), "no two kernels of a step become one"
+    both = [pair for pair in PAIRS if normalise(pair["ncu"]) in spelling]
+    assert len(both) == 61
+    for pair in both:
+        assert pair["cupti"] == spelling[normalise(pair["ncu"])]
+    # The others are kernels that a step at 128³ does not launch, and not its kernels spelt otherwise.
+    folded = {fold(name) for name in names}
+    assert not folded & {fold(pair["ncu"]) for pair in PAIRS if pair not in both}
+
+
+def fold(name: str) -> str:
+    """Letters and digits of a name's template arguments and qualifiers, by brute force."""
+    plain = re.sub(
+        r"\((int|bool|unsigned int|unsigned long|long)\)(?=[-\d])|\(anonymous namespace\)|<unnamed>", "", name
+    )
+    plain = re.sub(r"\b(\d+)u?l*\b", r"\1", plain.replace("false", "0").replace("true", "1"))
+    return "".join(re.findall(r"\w", plain.removeprefix("void ").split("(")[0]))
+
+
+def test_the_keys_of_the_kept_timelines_are_today_s():
+    for path in TIMELINES:
+        for row in pq.read_table(path).to_pylist():
+            grid, block = (
+                (row[f"{what}_x"], row[f"{what}_y"], row[f"{what}_z"]) for what in ("grid", "block")
+            )
+            assert row["key"] == launch_key(row["name"], grid, block)
 
 
 def test_distinct_recorded_kernels_stay_distinct():

@@ -18,21 +18,29 @@ def write_timeline(path, keys):
 def test_weights_count_the_steps_launches(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b", "a", "a", "x"])
-    assert step_weights(["a", "b", "c"], path).tolist() == [3.0, 1.0, 0.0]
-    assert step_weights(["a", "a", "b"], path).tolist() == [1.5, 1.5, 1.0]
-    assert step_weights(["a", "b"], tmp_path / "none.parquet").tolist() == [1.0, 1.0]
+    assert step_weights(["a", "b", "c"], path, 0.8).tolist() == [3.0, 1.0, 0.0]
+    assert step_weights(["a", "a", "b"], path, 0.8).tolist() == [1.5, 1.5, 1.0]
+    assert step_weights(["a", "b"], tmp_path / "none.parquet", 1.0).tolist() == [1.0, 1.0]
 
 
 def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "timeline.parquet"
     path.write_bytes(b"PAR1 but not really")
     with pytest.raises(InputRefused, match="not a readable timeline"):
-        step_weights(["a"], path)
+        step_weights(["a"], path, 1.0)
+
+
+@pytest.mark.parametrize("stated", [0.9, 0.7, None])
+def test_a_timeline_of_another_step_is_refused(tmp_path, stated):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b", "a", "a", "x"])
+    with pytest.raises(InputRefused, match=r"holds 80\.0% of its GPU time, but plan\.json states"):
+        step_weights(["a", "b"], path, stated)
 
 
 def test_step_totals_follow_the_timeline(recorded, tmp_path):
     studies.write_study(tmp_path, {"h100/opt1": "captured"})
-    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1")
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage={"time": 1.0, "launches": 1.0})
     launches = pq.read_table(studies.table(tmp_path, "launches", "h100", "opt1"), partitioning=None)
     keys = launches["key"].to_pylist()
     assert len(set(keys)) == len(keys), "the recording holds each configuration once"

@@ -140,7 +140,7 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     )
     keys = launches["key"].to_pylist()
     timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
-    weight = step_weights(keys, timeline) if cell.whole_step else np.ones(len(ids))
+    weight = step_weights(keys, timeline, cell.coverage) if cell.whole_step else np.ones(len(ids))
     return Capture(
         cell=cell,
         kernels=np.asarray([normalise(name) for name in names]),

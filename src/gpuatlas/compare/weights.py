@@ -15,8 +15,11 @@ import pyarrow.parquet as pq
 
 from gpuatlas.errors import InputRefused
 
+COVERAGE_TOLERANCE = 0.005
+"""How far the share that a report covers of the timeline may be from the share that the capture stated."""
 
-def step_weights(keys: Sequence[str], timeline: Path) -> npt.NDArray[np.float64]:
+
+def step_weights(keys: Sequence[str], timeline: Path, coverage: float | None) -> npt.NDArray[np.float64]:
     """Return the weight of each measured launch of a whole-step capture.
 
     Parameters
@@ -26,6 +29,8 @@ def step_weights(keys: Sequence[str], timeline: Path) -> npt.NDArray[np.float64]
     timeline
         ``timeline.parquet`` of the cell. Where there is none the capture holds every launch of the step, and
         each counts once.
+    coverage
+        Share 0..1 of the step's GPU time that the capture states to have measured.
 
     Returns
     -------
@@ -35,13 +40,22 @@ def step_weights(keys: Sequence[str], timeline: Path) -> npt.NDArray[np.float64]
     Raises
     ------
     InputRefused
-        If the timeline cannot be read.
+        If the timeline cannot be read, or is not the one that the capture was planned with.
     """
     if not timeline.is_file():
         return np.ones(len(keys))
     try:
-        launched = Counter(pq.read_table(timeline, columns=["key"])["key"].to_pylist())
+        table = pq.read_table(timeline, columns=["key", "duration_ns"])
     except (pa.ArrowInvalid, OSError) as error:
         raise InputRefused(f"{timeline}: is not a readable timeline; time the cell again") from error
-    measured = Counter(keys)
+    step, measured = table["key"].to_pylist(), Counter(keys)
+    launched = Counter(step)
+    times = np.asarray([time or 0.0 for time in table["duration_ns"].to_pylist()])
+    covered = float(times[[key in measured for key in step]].sum() / times.sum()) if times.sum() > 0 else 0.0
+    if coverage is None or abs(covered - coverage) > COVERAGE_TOLERANCE:
+        stated = "no coverage" if coverage is None else f"{coverage:.1%}"
+        raise InputRefused(
+            f"{timeline}: the report holds {covered:.1%} of its GPU time, but plan.json states {stated}: "
+            "they are not of one step; capture the cell again"
+        )
     return np.asarray([launched[key] / measured[key] for key in keys])
