@@ -94,7 +94,7 @@ def _check_image(study: Study, site: str) -> None:
         return
     container = study.sites[site]["container"]
     if path.is_file() and record_path(path).is_file():
-        if not study.config.get("accept_changed_image", False):
+        if not study.config["accept_changed_image"]:
             try:
                 verify(read_record(path), quick=True)
             except MachineRefused:

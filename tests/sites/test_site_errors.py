@@ -129,7 +129,7 @@ def test_an_altered_image_is_used_if_told(project, tmp_path):
     image = sif(project, b"image")
     image.write_bytes(b"another image")
     config = project / "config/config.yaml"
-    config.write_text(config.read_text() + "\naccept_changed_image: true\n")
+    edit(config, "accept_changed_image: false", "accept_changed_image: true")
     edit(config, "    volumes: 64\n    size: 128", "    volumes: 1\n    size: 16")
     _, lines, submitted = run(
         project, tmp_path, *slurm(CELL["v100"]), "--set-resources", "time_cell:slurm_account=", "train_cell:slurm_account=",

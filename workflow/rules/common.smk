@@ -298,7 +298,7 @@ def launcher(wildcards):
     options += [part for path in image_of(wildcards) for part in ("--image", path)]
     if image_of(wildcards) and "phantom" not in data:
         options += ["--bind", data["images"], "--bind", data["masks"]]
-    if config.get("accept_changed_image", False):
+    if config["accept_changed_image"]:
         options += ["--accept-changed-image"]
     return f"gpuatlas launch {shlex.join(options)} --"
 
