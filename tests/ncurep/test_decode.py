@@ -49,10 +49,10 @@ def bits(value):
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(launches=LAUNCHES, group=st.sampled_from([1, 60, 8 << 20]), few=st.sampled_from([0, 64]))
-def test_round_trip(tmp_path, monkeypatch, launches, group, few):
+@given(launches=LAUNCHES, group=st.sampled_from([1, 60, 8 << 20]), large=st.sampled_from([0, 80, 64 << 10]))
+def test_round_trip(tmp_path, monkeypatch, launches, group, large):
     monkeypatch.setattr(chunk_module, "_CHUNK_BYTES", group)  # one launch at a time, some, all
-    monkeypatch.setattr(chunk_module, "_FEW", few)  # both ways to find metrics
+    monkeypatch.setattr(chunk_module, "_LARGE", large)  # both ways to find metrics, and both at once
     path = write(tmp_path / "r.ncu-rep", NAMES, launches)
     found, instances = [], []
     for part in decode_report(outline(path), instances=True):

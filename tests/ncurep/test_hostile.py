@@ -160,6 +160,7 @@ def test_packed_and_damaged(report, packing):
 def test_bomb(report, packing, monkeypatch):
     """A small packed file that announces a large source of zeros."""
     monkeypatch.setattr(source, "MAX_UNPACKED", 64 << 20)
+    monkeypatch.setattr(source, "MAX_AT_ONCE", 8 << 20)
     size = 65 << 20
     header = write_integer(1, 1) + write_integer(2, 0) + write_bytes(4, b"") + write_integer(5, size + 4)
     data = TINY[:10] + struct.pack("<I", len(header)) + header + struct.pack("<I", size) + bytes(size)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuatlas.ncurep.messages import BlockHeader, FileHeader
 from gpuatlas.ncurep.source import MAGIC, Reader
-from gpuatlas.ncurep.wire import WireError, parse
+from gpuatlas.ncurep.wire import Content, WireError, parse
 
 VERSION = 7
 MAX_HEADER = 128 << 20
@@ -39,28 +39,30 @@ class Block:
         """Pass over the payload."""
         self.reader.skip(self.header.payload, "a block's payload")
 
-    def result_entries(self) -> Iterator[bytes]:
+    def result_entries(self) -> Iterator[Content]:
         """Iterate over the results of the payload; sources stand first and are passed over."""
         left = int(self.header.payload)
         for number in range(self.sources + self.results):
-            size = int.from_bytes(self._take(4, left, "the length of an entry"), "little")
+            if left < 4:
+                self._too_long("the length of an entry")
+            size = int.from_bytes(self.reader.read(4, "the length of an entry"), "little")
             left -= 4
             if number < self.sources:
                 if size > left:
-                    self.reader.refuse("a source is longer than its block")
+                    self._too_long("a source")
                 self.reader.skip(size, "a source")
             else:
                 if size > MAX_ENTRY:
                     self.reader.refuse(f"a result of {size} bytes is announced, above {MAX_ENTRY >> 20} MiB")
-                yield self._take(size, left, "a result")
+                if size > left:
+                    self._too_long("a result")
+                yield self.reader.view(size, "a result")
             left -= size
         if left:
             self.reader.refuse(f"{left} bytes of a block belong to no entry")
 
-    def _take(self, size: int, left: int, what: str) -> bytes:
-        if size > left:
-            self.reader.refuse(f"{what} is longer than its block")
-        return self.reader.read(size, what)
+    def _too_long(self, what: str) -> NoReturn:
+        self.reader.refuse(f"{what} is longer than its block")
 
 
 def walk(reader: Reader) -> Iterator[Block]:

@@ -33,7 +33,7 @@ def check(path: Path) -> Checked:
     InputRefused
         If the file is no report, or any part of it is damaged.
     """
-    report = outline(path)
+    report = outline(path, keep=True)
     metrics = instances = 0
     extended = report.extended
     for chunk in decode_report(report, instances=True):

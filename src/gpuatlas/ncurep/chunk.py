@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
@@ -14,22 +13,26 @@ from gpuatlas.ncurep.metrics import (
     Instances,
     Ints,
     Metrics,
-    Spans,
     decode_instances,
     decode_metrics,
     first_metric,
     metric_spans,
-    spans_of_sizes,
+    walk_metrics,
 )
 from gpuatlas.ncurep.report import Loss, Outline, RawLaunch, launches
 from gpuatlas.ncurep.rules import RuleResult, rule_results
 from gpuatlas.ncurep.source import Damaged
-from gpuatlas.ncurep.wire import WireError, parse
+from gpuatlas.ncurep.wire import BYTES, Content, WireError, fields, parse, write_bytes, write_varint
 
 _CHUNK_BYTES = 8 << 20
 """Launches are decoded together until they have this many bytes; it bounds the memory."""
-_FEW = 64
-"""From so many launches on, going through them in step is faster than having each parsed."""
+_LARGE = 64 << 10
+"""A launch of so many bytes is mostly bodies of sections, which nothing here needs: it pays to walk over it
+and leave them out. Many smaller ones are faster gone through in step."""
+_SECTIONS, _SECTION_TAG = 17, 2
+"""The field of the sections, and how many bytes its tag has."""
+_SECTION_HEAD = 512
+"""What is kept of a section: more than its identifier and its name take."""
 
 
 class Group:
@@ -41,25 +44,47 @@ class Group:
         self.end: list[int] = []
         self.offset: list[int] = []
         """Where each launch begins in the unpacked report."""
+        self.walked: dict[int, tuple[Ints, Ints]] = {}
+        """Large launch -> where in it the contents of its metrics begin and end."""
 
     def add(self, launch: RawLaunch) -> None:
-        """Append a launch."""
+        """Append a launch; raise `WireError` if it is large and its fields do not follow one another."""
+        data = launch.data
+        if len(data) >= _LARGE:
+            start, end = walk_metrics(data)
+            data = _without_bodies(memoryview(data), int(end[-1]))
+            self.walked[len(self.start)] = start, end
+        self._append(data, launch.offset)
+
+    def _append(self, data: Content | bytearray, offset: int) -> None:
         self.start.append(len(self.raw))
-        self.raw += launch.data
+        self.raw += data
         self.end.append(len(self.raw))
         self.raw.append(0)
-        self.offset.append(launch.offset)
+        self.offset.append(offset)
 
-    def launch(self, number: int) -> RawLaunch:
-        """Return one of the launches."""
-        return RawLaunch(bytes(self.raw[self.start[number] : self.end[number]]), self.offset[number])
+    def only(self, number: int) -> "Group":
+        """Return one of the launches as a group of its own."""
+        group = Group()
+        group._append(self.raw[self.start[number] : self.end[number]], self.offset[number])
+        if number in self.walked:
+            group.walked[0] = self.walked[number]
+        return group
 
 
-def group_of(launch: RawLaunch) -> Group:
-    """Return a group of a single launch."""
-    group = Group()
-    group.add(launch)
-    return group
+def _without_bodies(launch: memoryview, behind_metrics: int) -> bytes:
+    """Return a launch in which every section is cut down to its head."""
+    tail = launch[behind_metrics:]
+    kept: list[Content] = [launch[:behind_metrics]]
+    for field in fields(tail):
+        if field.number == _SECTIONS and field.wire == BYTES:
+            section = tail[field.content : field.end]
+            if field.content - field.start != _SECTION_TAG + len(write_varint(len(section))):
+                raise WireError("the length of a section is encoded oddly")
+            kept.append(write_bytes(_SECTIONS, bytes(section[:_SECTION_HEAD])))
+        else:
+            kept.append(tail[field.start : field.end])
+    return b"".join(kept)
 
 
 @dataclass
@@ -93,30 +118,41 @@ def decode_report(report: Outline, loss: Loss | None = None, *, instances: bool 
     """
     group = Group()
     for launch in launches(report, loss):
-        group.add(launch)
+        try:
+            group.add(launch)
+        except WireError as error:
+            yield from _decoded(group, report, loss, instances)  # what stands before it comes first
+            group = Group()
+            _leave_out(launch.offset, error, report, loss)
         if len(group.raw) >= _CHUNK_BYTES:
             yield from _decoded(group, report, loss, instances)
             group = Group()
-    if group.start:
-        yield from _decoded(group, report, loss, instances)
+    yield from _decoded(group, report, loss, instances)
 
 
 def _decoded(group: Group, report: Outline, loss: Loss | None, instances: bool) -> Iterator[Chunk]:
     """Decode a group of launches; a damaged one is found and refused, or left out and counted."""
+    if not group.start:
+        return
     try:
         chunk = decode(group, len(report.names), instances=instances)
     except WireError as error:
         if len(group.start) > 1:
             for number in range(len(group.start)):
-                yield from _decoded(group_of(group.launch(number)), report, loss, instances)
+                yield from _decoded(group.only(number), report, loss, instances)
             return
-        damage = Damaged(report.source.path, group.offset[0], f"a launch is damaged: {error}")
-        if loss is None:
-            raise damage from error
-        loss.launches += 1
-        loss.reasons.append(str(damage))
+        _leave_out(group.offset[0], error, report, loss)
         return
     yield chunk
+
+
+def _leave_out(offset: int, error: WireError, report: Outline, loss: Loss | None) -> None:
+    """Refuse the report for a damaged launch or, where damage is borne, count the launch as lost."""
+    damage = Damaged(report.source, offset, f"a launch is damaged: {error}")
+    if loss is None:
+        raise damage from error
+    loss.launches += 1
+    loss.reasons.append(damage.reason)
 
 
 def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
@@ -138,11 +174,12 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
         not.
     """
     buffer = Buffer(group.raw, np.array(group.start, np.int64), np.array(group.end, np.int64))
-    heads = np.array(list(map(first_metric, repeat(group.raw), group.start, group.end)), np.int64)
-    find = _spans_by_parsing if len(group.start) < _FEW else _spans_in_step
-    messages, (launch, start, end) = find(group, buffer, heads)
+    launch, start, end, heads, tails = _spans(group, buffer)
     infos, rules, extended = [], [], 0
-    for message, unknown in messages:
+    for begin, head, tail, stop in zip(group.start, heads, tails, group.end, strict=True):
+        message, unknown = parse(Result, buffer.slice(begin, head) + buffer.slice(tail, stop))
+        if message.metrics:
+            raise WireError("its metrics do not stand together")
         info = launch_info(message)
         results, unknown_rules = rule_results(message)
         infos.append(info)
@@ -152,26 +189,21 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
     return Chunk(infos, rules, metrics, decode_instances(metrics) if instances else None, extended)
 
 
-_Found = tuple[list[tuple[Any, bool]], Spans]
-
-
-def _spans_in_step(group: Group, buffer: Buffer, heads: Ints) -> _Found:
-    """Find the metrics of all launches in step, and parse what stands around them."""
-    launch, start, end, last = metric_spans(buffer, heads)
-    messages = []
-    for begin, head, tail, stop in zip(group.start, heads.tolist(), last.tolist(), group.end, strict=True):
-        message, unknown = parse(Result, buffer.slice(begin, head) + buffer.slice(tail, stop))
-        if message.metrics:
-            raise WireError("its metrics do not stand together")
-        messages.append((message, unknown))
-    return messages, (launch, start, end)
-
-
-def _spans_by_parsing(group: Group, buffer: Buffer, heads: Ints) -> _Found:
-    """Have protobuf find the metrics of each launch: the faster way for a few launches of many bytes each."""
-    messages, sizes = [], []
-    for begin, stop in zip(group.start, group.end, strict=True):
-        message, unknown = parse(Result, buffer.slice(begin, stop))
-        messages.append((message, unknown))
-        sizes.append(list(map(len, message.metrics)))
-    return messages, spans_of_sizes(buffer, heads, sizes)
+def _spans(group: Group, buffer: Buffer) -> tuple[Ints, Ints, Ints, list[int], list[int]]:
+    """Return the spans of all metrics, sorted by launch, and where each launch's metrics begin and end."""
+    raw, firsts, ends = group.raw, group.start, group.end
+    heads = np.array(list(map(first_metric, repeat(raw), firsts, ends)), np.int64)
+    tails = np.empty_like(heads)
+    small = np.array([number for number in range(len(ends)) if number not in group.walked], np.int64)
+    parts = []
+    if small.size:
+        launch, start, end, tails[small] = metric_spans(buffer, heads[small], buffer.end[small])
+        parts.append((small[launch], start, end))
+    for number, (start, end) in group.walked.items():
+        first = firsts[number]
+        parts.append((np.full(len(start), number), start + first, end + first))
+        tails[number] = first + end[-1]
+    launch, start, end = map(np.concatenate, zip(*parts, strict=True))
+    # A stable sort of small integers is a radix sort, and linear.
+    order = np.argsort(launch.astype(np.uint16 if len(ends) < 1 << 16 else np.int64), kind="stable")
+    return launch[order], start[order], end[order], heads.tolist(), tails.tolist()

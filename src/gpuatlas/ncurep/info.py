@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuatlas.ncurep.chunk import decode, group_of
+from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import Outline, launches, outline
-from gpuatlas.ncurep.wire import fields
+from gpuatlas.ncurep.wire import Content, fields
 
 _PARTS = {13: "metrics", 17: "sections", 19: "rules", 21: "nvtx"}
 _INSTANCES = 3
@@ -36,22 +36,23 @@ def info(path: Path) -> Info:
     InputRefused
         If it is no report or damaged.
     """
-    report = outline(path)
+    report = outline(path, keep=True)
     sizes: Counter[str] = Counter()
     sections: Counter[str] = Counter()
     functions = set()
-    for launch in launches(report):
-        chunk = decode(group_of(launch), len(report.names))
-        functions.add(chunk.infos[0].demangled)
-        sections.update(chunk.infos[0].sections)
-        _count(launch.data, sizes)
+    for chunk in decode_report(report):
+        for launch in chunk.infos:
+            functions.add(launch.demangled)
+            sections.update(launch.sections)
+    for raw in launches(report):
+        _count(raw.data, sizes)
     results = sum(sizes.values())
     sizes["embedded code"] = report.payload - results - 4 * report.launches
     sizes["session and names"] = report.unpacked - report.payload
     return Info(report, len(functions), dict(sections), len(set(report.names)), dict(sizes))
 
 
-def _count(result: bytes, sizes: Counter[str]) -> None:
+def _count(result: Content, sizes: Counter[str]) -> None:
     for field in fields(result):
         part = _PARTS.get(field.number, "names, dimensions and the rest")
         size = field.end - field.start

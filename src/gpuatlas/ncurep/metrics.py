@@ -7,6 +7,7 @@ are independent, and one array operation takes a step in each of them. What is i
 decoded for all of them together. Going value by value would take ten times as long.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuatlas.ncurep.messages import InstanceList
-from gpuatlas.ncurep.wire import BYTES, VARINT, WireError, decode_text, parse, read_varint
+from gpuatlas.ncurep.wire import BYTES, VARINT, Content, WireError, decode_text, parse, read_varint
 
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
@@ -24,8 +25,6 @@ _NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
 _TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
 _PAD = bytes(32)
 Ints = npt.NDArray[np.int64]
-Spans = tuple[Ints, Ints, Ints]
-"""Of each metric entry: its launch, and where its content begins and ends; sorted by launch."""
 
 
 @dataclass
@@ -126,7 +125,7 @@ def buffer_of(messages: Sequence[bytes]) -> Buffer:
     return Buffer(bytearray(b"\0".join((*messages, b""))), end - sizes, end)
 
 
-def first_metric(raw: bytearray, start: int, end: int) -> int:
+def first_metric(raw: Content | bytearray, start: int, end: int) -> int:
     """Return where in a buffer the first metric of a launch stands; the launch is ``raw[start:end]``."""
     at = start
     while at < end and (tag := raw[at]) < METRIC_TAG:
@@ -142,20 +141,20 @@ def first_metric(raw: bytearray, start: int, end: int) -> int:
     return at
 
 
-def metric_spans(buffer: Buffer, first: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Find the metric entries of the launches in a buffer.
+def metric_spans(buffer: Buffer, first: Ints, limit: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Find the metric entries of launches in a buffer, one in each of them at a time.
 
     Parameters
     ----------
     buffer
         The launches' messages.
-    first
-        Where each launch's first metric entry stands.
+    first, limit
+        Where each launch's first metric entry stands, and where the launch ends.
 
     Returns
     -------
     launch, start, end
-        Of each entry: its launch, and where its content begins and ends; sorted by launch.
+        Of each entry: its launch, and where its content begins and ends; those of a launch in their order.
     last
         Where each launch's last entry ends.
 
@@ -165,7 +164,7 @@ def metric_spans(buffer: Buffer, first: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         If an entry reaches beyond its launch.
     """
     last = np.empty_like(first)
-    active, position, limit = np.arange(len(first)), first, buffer.end
+    active, position = np.arange(len(first)), first
     launches, starts, ends = [], [], []
     while active.size:
         size = buffer.byte[position + 1]
@@ -185,30 +184,42 @@ def metric_spans(buffer: Buffer, first: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         else:
             last[active[~more]] = end[~more]
             active, position, limit = active[more], end[more], limit[more]
-    # A stable sort of small integers is a radix sort, and linear.
-    launch = np.concatenate(launches)
-    order = np.argsort(launch.astype(np.uint16 if len(first) < 1 << 16 else np.int64), kind="stable")
-    return launch[order], np.concatenate(starts)[order], np.concatenate(ends)[order], last
+    return np.concatenate(launches), np.concatenate(starts), np.concatenate(ends), last
 
 
-def spans_of_sizes(buffer: Buffer, first: Ints, sizes: Sequence[Sequence[int]]) -> Spans:
-    """Return where metric entries stand, as `metric_spans` does, given the sizes of each launch's entries.
+def walk_metrics(launch: Content) -> tuple[Ints, Ints]:
+    """Find the metric entries of one launch.
+
+    Parameters
+    ----------
+    launch
+        Its message.
+
+    Returns
+    -------
+    start, end
+        Where in it the content of each entry begins and ends.
 
     Raises
     ------
     WireError
-        If the entries do not stand one after the other.
+        If it has no metrics, or an entry reaches beyond it.
     """
-    counts = np.array([len(launch) for launch in sizes], np.int64)
-    size = np.array([entry for launch in sizes for entry in launch], np.int64)
-    head = 2 + (size >= 1 << 7) + (size >= 1 << 14) + (size >= 1 << 21)  # a tag, and the bytes of the size
-    end = np.cumsum(head + size)
-    before = np.concatenate(([0], end[np.cumsum(counts)[:-1] - 1]))
-    end += np.repeat(first - before, counts)
-    start = end - size
-    if not (buffer.byte[start - head] == METRIC_TAG).all():
-        raise WireError("its metrics do not stand together")
-    return np.repeat(np.arange(len(counts)), counts), start, end
+    size = len(launch)
+    at = first_metric(launch, 0, size)
+    starts, ends = array("q"), array("q")
+    while at + 1 < size and launch[at] == METRIC_TAG:
+        length = launch[at + 1]
+        if length < 0x80:
+            at += 2
+        else:
+            length, at = read_varint(launch, at + 1)
+        starts.append(at)
+        at += length
+        ends.append(at)
+    if at > size or not starts:
+        raise WireError("a metric is longer than its launch")
+    return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
 
 
 def decode_metrics(buffer: Buffer, launch: Ints, start: Ints, end: Ints, names: int) -> Metrics:

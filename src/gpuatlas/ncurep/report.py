@@ -8,7 +8,7 @@ from typing import Any
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.messages import LATEST, Session, StringTable
 from gpuatlas.ncurep.source import Damaged, Reader, Source, identify
-from gpuatlas.ncurep.wire import WireError, decode_text, parse
+from gpuatlas.ncurep.wire import Content, WireError, decode_text, parse
 
 
 @dataclass
@@ -64,6 +64,8 @@ class Outline:
     """Blocks whose header holds fields that this version does not know."""
     damage: Damaged | None = None
     """Why the walk ended early; only if asked to bear it."""
+    content: memoryview | None = None
+    """The unpacked report, if asked to keep what was unpacked at once."""
 
 
 MAX_NAMES = 100_000
@@ -72,7 +74,7 @@ LAUNCHES_ENTRY = "gpuatlas launches"
 """Session entry by which a slim report tells its number of launches: a cut between two blocks shows."""
 
 
-def outline(path: Path, *, partial: bool = False) -> Outline:
+def outline(path: Path, *, partial: bool = False, keep: bool = False) -> Outline:
     """Read what the headers of a report say.
 
     Parameters
@@ -81,6 +83,9 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
         A report, packed or not.
     partial
         Bear a report that is cut: what follows the damage is left out, and `Outline.damage` says why.
+    keep
+        Keep what was unpacked at once (a packed report of moderate size), so that reading the launches need
+        not unpack it again.
 
     Raises
     ------
@@ -90,6 +95,8 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
     source = identify(path)
     found = Outline(source, [], SessionInfo(), 0, 0, 0, 0)
     with Reader(source) as reader:
+        if keep:
+            found.content = reader.content
         try:
             for block in walk(reader):
                 try:
@@ -109,7 +116,7 @@ def outline(path: Path, *, partial: bool = False) -> Outline:
             reader.refuse("it holds no launch; profile at least one kernel")
         expected = found.session.versions.get(LAUNCHES_ENTRY)
         if expected is not None and expected != str(found.launches) and found.damage is None:
-            damage = Damaged(path, reader.offset, f"it holds {found.launches} launches of {expected}")
+            damage = Damaged(source, reader.offset, f"it holds {found.launches} launches of {expected}")
             if not partial:
                 raise damage
             found.damage = damage
@@ -155,7 +162,7 @@ def _value(value: Any) -> int | float | str:
 class RawLaunch:
     """One result of a report, not yet decoded."""
 
-    data: bytes
+    data: Content
     offset: int
     """Where it begins in the unpacked report."""
 
@@ -184,7 +191,7 @@ def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
     Damaged
         Where the framing is broken, without `loss`.
     """
-    with Reader(report.source) as reader:
+    with Reader(report.source, report.content) as reader:
         seen = 0
         try:
             for block in walk(reader):

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from gpuatlas.ncurep.report import LAUNCHES_ENTRY
 from gpuatlas.ncurep.source import MAGIC
-from gpuatlas.ncurep.wire import fields, read_varint, write_bytes, write_integer
+from gpuatlas.ncurep.wire import Content, fields, read_varint, write_bytes, write_integer
 
 _FILE_HEADER = write_integer(1, 7)
 _LEVEL = 17
@@ -55,7 +55,7 @@ def write_start(out: BinaryIO) -> None:
     out.write(MAGIC + len(_FILE_HEADER).to_bytes(4, "little") + _FILE_HEADER)
 
 
-def write_block(out: BinaryIO, header: bytes, results: Sequence[bytes]) -> None:
+def write_block(out: BinaryIO, header: bytes, results: Sequence[Content]) -> None:
     """Write a block; `header` has no sources, and its counts are replaced by what `results` has."""
     payload = sum(4 + len(result) for result in results)
     counts = {SOURCES: 0, RESULTS: len(results), PAYLOAD: payload}
@@ -122,11 +122,11 @@ def _session(session: bytes, redact: bool) -> bytes:
     return b"".join(out)
 
 
-def slim_result(result: bytes, *, redact: bool, drop_instances: bool) -> bytes:
+def slim_result(result: Content, *, redact: bool, drop_instances: bool) -> Content:
     """Return a result without what tells of the host, and without the instances of its metrics."""
     if not (redact or drop_instances):
         return result
-    out = []
+    out: list[Content] = []
     for field in fields(result):
         if field.number == _METRICS and drop_instances:
             out.append(write_bytes(_METRICS, _without_instances(result[field.content : field.end])))
@@ -135,13 +135,13 @@ def slim_result(result: bytes, *, redact: bool, drop_instances: bool) -> bytes:
     return b"".join(out)
 
 
-def _without_instances(metric: bytes) -> bytes:
+def _without_instances(metric: Content) -> bytes:
     return b"".join(metric[field.start : field.end] for field in fields(metric) if field.number != _INSTANCES)
 
 
-def renumber(result: bytes, ids: Sequence[int]) -> bytes:
+def renumber(result: Content, ids: Sequence[int]) -> Content:
     """Return a result whose metrics have other name ids: ``ids[old]``."""
-    out = []
+    out: list[Content] = []
     for field in fields(result):
         if field.number == _METRICS:
             metric = result[field.content : field.end]

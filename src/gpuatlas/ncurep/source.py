@@ -9,32 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from gpuatlas.errors import InputRefused
+from gpuatlas.ncurep.wire import Content
 
 MAGIC = b"NVR\0"
 MAX_UNPACKED = 16 << 30
 """A packed report that unpacks to more bytes than this is refused."""
+MAX_AT_ONCE = 96 << 20
+"""A zstd-packed report that unpacks to no more bytes than this is unpacked at once and held in memory."""
 _PIECE = 1 << 20
 _PACKED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ\0": "xz",
     b"\x1f\x8b": "gzip",
 }
+_LONGEST_ZSTD_HEAD = 18
 _WINDOW = 64
 _XZ_MEMORY = 128 << 20
-
-
-class Damaged(InputRefused):
-    """The file is no whole report."""
-
-    def __init__(self, path: Path, offset: int, reason: str) -> None:
-        super().__init__(f"{path}: damaged report, at byte {offset} {reason}.")
-        self._arguments = path, offset, reason
-
-    def __reduce__(self) -> tuple[type["Damaged"], tuple[Path, int, str]]:
-        return Damaged, self._arguments  # so that it comes back from a worker process
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,29 @@ class Source:
         """Return the SHA-256 of the file as it lies on disk."""
         with self.path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
+
+
+class Damaged(InputRefused):
+    """The file is no whole report.
+
+    Parameters
+    ----------
+    source
+        The file.
+    offset
+        Where, in bytes of the unpacked report.
+    reason
+        What is wrong there, without a full stop.
+    """
+
+    def __init__(self, source: Source, offset: int, reason: str) -> None:
+        where = f"byte {offset}" if source.packing == "none" else f"byte {offset} of what it unpacks to"
+        self.reason = f"at {where} {reason}"
+        super().__init__(f"{source.path}: damaged report, {self.reason}.")
+        self._arguments = source, offset, reason
+
+    def __reduce__(self) -> tuple[type["Damaged"], tuple[Source, int, str]]:
+        return Damaged, self._arguments  # so that it comes back from a worker process
 
 
 def identify(path: Path) -> Source:
@@ -79,11 +95,6 @@ def identify(path: Path) -> Source:
             return Source(path, packing, status.st_size)
     what = "empty" if not head else "not an Nsight Compute report (it does not begin with NVR)"
     raise InputRefused(f"{path}: {what}; give a .ncu-rep, .ncu-repz or .nsight-cuprof-report file.")
-
-
-class _Bytes(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-    def close(self) -> None: ...
 
 
 class _Decompressor:
@@ -118,48 +129,123 @@ class _Decompressor:
         self._file.close()
 
 
-def _open_packed(source: Source) -> _Bytes:
+def _open_packed(source: Source) -> Any:
     if source.packing == "zstd":
         import pyarrow as pa
 
-        stream: _Bytes = pa.CompressedInputStream(pa.OSFile(str(source.path)), "zstd")
-        return stream
+        return pa.CompressedInputStream(pa.OSFile(str(source.path)), "zstd")
     return _Decompressor(source.path, source.packing)
 
 
-class Reader:
-    """Reads a report's unpacked bytes in order.
+def _zstd_content_size(head: bytes) -> int | None:
+    """Return the size that the first frame of a zstd file states (RFC 8878), or None if it states none."""
+    if len(head) < 5:
+        return None
+    descriptor = head[4]
+    single_segment = descriptor >> 5 & 1
+    size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    at = 5 + (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    if not size_bytes or len(head) < at + size_bytes:
+        return None
+    return int.from_bytes(head[at : at + size_bytes], "little") + (256 if size_bytes == 2 else 0)
 
-    A packed report is unpacked a piece ahead by a thread of its own, while the last piece is decoded.
+
+def unpack_at_once(source: Source) -> memoryview | None:
+    """Return the whole unpacked report, or None if it must be read as a stream.
+
+    It must if it is not packed with zstd, is large, or is damaged: what is wrong with it, and what it holds
+    up to there, the stream tells.
     """
+    if source.packing != "zstd" or source.size > MAX_AT_ONCE:
+        return None
+    import pyarrow as pa
+
+    packed = source.path.read_bytes()
+    size = _zstd_content_size(packed[:_LONGEST_ZSTD_HEAD])
+    if size is None or size > MAX_AT_ONCE:
+        return None
+    try:
+        return memoryview(pa.Codec("zstd").decompress(packed, size)).cast("B")
+    except OSError:
+        return None
+
+
+class _File:
+    """A plain report; small reads come from a window, so that a block costs two calls."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
         self.offset = 0
-        if source.packing == "none":
-            self._descriptor = os.open(source.path, os.O_RDONLY)
-            self._window, self._window_offset = b"", 0
-        else:
-            self._stream = _open_packed(source)
-            self._thread = ThreadPoolExecutor(1, "unpack")
-            self._next = self._thread.submit(self._stream.read, _PIECE)
-            self._piece, self._at = b"", 0
+        self._size = source.size
+        self._descriptor = os.open(source.path, os.O_RDONLY)
+        self._window, self._window_offset = b"", 0
 
-    def __enter__(self) -> "Reader":
-        return self
+    def view(self, size: int) -> bytes:
+        size = self._within(size)
+        begin = self.offset - self._window_offset
+        if 0 <= begin <= len(self._window) - size:
+            self.offset += size
+            return self._window[begin : begin + size]
+        data = os.pread(self._descriptor, max(size, _WINDOW), self.offset)
+        # One call returns at most 2 GiB, and less when a signal comes or the file has become shorter.
+        while len(data) < size and (
+            more := os.pread(self._descriptor, size - len(data), self.offset + len(data))
+        ):
+            data += more
+        if size < _WINDOW:
+            self._window, self._window_offset = data, self.offset
+            data = data[:size]
+        self.offset += len(data)
+        return data
 
-    def __exit__(self, *_: object) -> None:
-        if self.source.packing == "none":
-            os.close(self._descriptor)
-        else:
-            self._thread.shutdown(wait=True, cancel_futures=True)
-            self._stream.close()
+    def skip(self, size: int) -> int:
+        size = self._within(size)
+        self.offset += size
+        return size
 
-    def refuse(self, reason: str, offset: int | None = None) -> NoReturn:
-        """Raise `Damaged` for this file."""
-        raise Damaged(self.source.path, self.offset if offset is None else offset, reason)
+    def _within(self, size: int) -> int:
+        return min(size, self._size - self.offset)
 
-    def _unpacked(self) -> int:
+    def at_end(self) -> bool:
+        return self.offset >= self._size
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Held:
+    """An unpacked report in memory."""
+
+    def __init__(self, content: memoryview) -> None:
+        self.offset = 0
+        self._content = content
+
+    def view(self, size: int) -> memoryview:
+        data = self._content[self.offset : self.offset + size]
+        self.offset += len(data)
+        return data
+
+    def skip(self, size: int) -> int:
+        return len(self.view(size))
+
+    def at_end(self) -> bool:
+        return self.offset >= len(self._content)
+
+    def close(self) -> None:
+        pass
+
+
+class _Stream:
+    """A packed report, unpacked a piece ahead by a thread of its own, while the last piece is decoded."""
+
+    def __init__(self, source: Source) -> None:
+        self.offset = 0
+        self._source = source
+        self._stream = _open_packed(source)
+        self._thread = ThreadPoolExecutor(1, "unpack")
+        self._next = self._thread.submit(self._stream.read, _PIECE)
+        self._piece, self._at = b"", 0
+
+    def _left(self) -> int:
         """Return how many bytes of the present piece are left, after fetching the next one if need be."""
         left = len(self._piece) - self._at
         if left:
@@ -168,70 +254,97 @@ class Reader:
             self._piece, self._at = self._next.result(), 0
         except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
             reason = str(error).rstrip(".") or "no memory"
-            self.refuse(f"its {self.source.packing} packing is broken ({reason})")
+            raise Damaged(
+                self._source, self.offset, f"its {self._source.packing} packing is broken ({reason})"
+            ) from error
         if self.offset + len(self._piece) > MAX_UNPACKED:
-            self.refuse(f"it unpacks to more than {MAX_UNPACKED >> 30} GiB, the limit for packed reports")
+            limit = f"{MAX_UNPACKED >> 30} GiB, the limit for packed reports"
+            raise Damaged(self._source, self.offset, f"it unpacks to more than {limit}")
         if self._piece:
             self._next = self._thread.submit(self._stream.read, _PIECE)
         return len(self._piece)
 
-    def read(self, size: int, what: str) -> bytes:
-        """Return exactly `size` bytes, or refuse the file because `what` is cut."""
-        if self.source.packing == "none":
-            return self._read_plain(size, what)
-        pieces = []
-        for begin, end in self._pass(size, what):
-            pieces.append(self._piece[begin:end])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _pass(self, size: int, what: str) -> Iterator[tuple[int, int]]:
-        """Pass over `size` unpacked bytes; yield where in the present piece they are, piece by piece."""
-        begin, missing = self.offset, size
-        while missing:
-            step = min(missing, self._unpacked())
-            if not step:
-                self.refuse(
-                    f"{what} is cut: {size} bytes are announced and {size - missing} are there", begin
-                )
+    def _pass(self, size: int) -> Iterator[tuple[int, int]]:
+        """Pass over `size` bytes; yield where in the present piece they are, piece by piece."""
+        while size and (step := min(size, self._left())):
             self._at += step
             self.offset += step
-            missing -= step
+            size -= step
             yield self._at - step, self._at
 
-    def _read_plain(self, size: int, what: str) -> bytes:
-        """Read from the file itself; small reads come from a window, so that a block costs two calls."""
-        begin = self.offset - self._window_offset
-        if 0 <= begin <= len(self._window) - size:
-            self.offset += size
-            return self._window[begin : begin + size]
-        left = self.source.size - self.offset
-        if size > left:
-            self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
-        data = os.pread(self._descriptor, max(size, _WINDOW), self.offset)
-        while len(data) < size:  # one call returns at most 2 GiB, and less when a signal comes
-            more = os.pread(self._descriptor, size - len(data), self.offset + len(data))
-            if not more:
-                self.refuse(f"{what} is cut: the file became shorter while it was read")
-            data += more
-        if size < _WINDOW:
-            self._window, self._window_offset = data, self.offset
-            data = data[:size]
-        self.offset += size
+    def view(self, size: int) -> bytes:
+        pieces = [self._piece[begin:end] for begin, end in self._pass(size)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def skip(self, size: int) -> int:
+        return sum(end - begin for begin, end in self._pass(size))
+
+    def at_end(self) -> bool:
+        return not self._left()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._stream.close()
+
+
+class Reader:
+    """Reads a report's unpacked bytes in order.
+
+    Parameters
+    ----------
+    source
+        The report.
+    content
+        Its unpacked bytes, where an earlier reader has kept them.
+    """
+
+    def __init__(self, source: Source, content: memoryview | None = None) -> None:
+        self.source = source
+        self.content = unpack_at_once(source) if content is None else content
+        """The whole unpacked report, if it is held in memory."""
+        self._bytes: _File | _Held | _Stream
+        if self.content is not None:
+            self._bytes = _Held(self.content)
+        else:
+            self._bytes = _File(source) if source.packing == "none" else _Stream(source)
+
+    @property
+    def offset(self) -> int:
+        """How many bytes have been read."""
+        return self._bytes.offset
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bytes.close()
+
+    def refuse(self, reason: str, offset: int | None = None) -> NoReturn:
+        """Raise `Damaged` for this file."""
+        raise Damaged(self.source, self.offset if offset is None else offset, reason)
+
+    def view(self, size: int, what: str) -> Content:
+        """Return exactly `size` bytes, uncopied if they are held; refuse the file because `what` is cut."""
+        begin = self.offset
+        data = self._bytes.view(size)
+        if len(data) < size:
+            self._cut(size, len(data), what, begin)
         return data
+
+    def read(self, size: int, what: str) -> bytes:
+        """Return exactly `size` bytes as an object of their own, or refuse the file because `what` is cut."""
+        return bytes(self.view(size, what))
 
     def skip(self, size: int, what: str) -> None:
         """Pass over `size` bytes."""
-        if self.source.packing != "none":
-            for _ in self._pass(size, what):
-                pass
-            return
-        left = self.source.size - self.offset
-        if size > left:
-            self.refuse(f"{what} is cut: {size} bytes are announced and {left} are there")
-        self.offset += size
+        begin = self.offset
+        there = self._bytes.skip(size)
+        if there < size:
+            self._cut(size, there, what, begin)
+
+    def _cut(self, size: int, there: int, what: str, begin: int) -> NoReturn:
+        self.refuse(f"{what} is cut: {size} bytes are announced and {there} are there", begin)
 
     def at_end(self) -> bool:
         """Tell whether every byte has been read."""
-        if self.source.packing == "none":
-            return self.offset >= self.source.size
-        return not self._unpacked()
+        return self._bytes.at_end()

@@ -8,6 +8,8 @@ from google.protobuf.message import DecodeError, EncodeError
 from gpuatlas.ncurep.messages import EXTENSIBLE
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+Content = bytes | memoryview
+"""A part of a report; a view of it where the whole is in memory."""
 
 
 class WireError(Exception):
@@ -26,7 +28,7 @@ class Field(NamedTuple):
     end: int
 
 
-def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
+def read_varint(data: Content | bytearray, at: int) -> tuple[int, int]:
     """Return the integer at `at` and the position behind it."""
     value = shift = 0
     if at < len(data) and data[at] < 0x80:
@@ -52,7 +54,7 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def write_bytes(number: int, content: bytes) -> bytes:
+def write_bytes(number: int, content: Content) -> bytes:
     """Return a length-delimited field."""
     return write_varint(number << 3 | BYTES) + write_varint(len(content)) + content
 
@@ -62,7 +64,7 @@ def write_integer(number: int, value: int) -> bytes:
     return write_varint(number << 3 | VARINT) + write_varint(value)
 
 
-def fields(data: bytes) -> Iterator[Field]:
+def fields(data: Content) -> Iterator[Field]:
     """Iterate over the fields of a message, not over those of messages inside it."""
     at, size = 0, len(data)
     while at < size:
