@@ -1,16 +1,17 @@
 """The command line: every step of the workflow, each also usable without Snakemake.
 
-The commands live in `gpuatlas.commands`, a module a stage. Each imports what it needs when it runs, so that
-`gpuatlas --help` needs neither torch nor pandas.
+The commands live in `gpuatlas.commands`, a module a stage; only that of the command asked for is imported. Each
+imports what it needs when it runs, so that `gpuatlas --help` needs neither torch nor pandas.
 """
 
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from gpuatlas import __version__, console
+from gpuatlas import __version__, commands, console
 from gpuatlas.errors import GpuatlasError, Interrupted
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        console.out.print(f"gpuatlas {__version__}")
+        console.say(f"gpuatlas {__version__}")
         raise typer.Exit
 
 
@@ -42,16 +43,15 @@ def _global_options(
     console.settings.quiet = quiet
 
 
-def _register() -> None:
-    from gpuatlas import commands
-
-    for module in commands.modules():
-        module.register(app)
+def _command(words: Sequence[str]) -> str | None:
+    """Return the command that is asked for; None where all must be known, for instance for `--help`."""
+    first = next((word for word in words if word not in ("-q", "--quiet", "--debug")), "-")
+    return None if first.startswith("-") else first
 
 
 def main() -> None:
     """Run the command line; an expected error is one line on standard error and its own exit status."""
-    _register()
+    commands.register(app, _command(sys.argv[1:]))
     try:
         app(standalone_mode=True)
     except GpuatlasError as error:

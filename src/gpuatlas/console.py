@@ -1,17 +1,18 @@
-"""What a person sees: results on standard output, progress and errors on standard error."""
+"""What a person sees: results on standard output, progress and errors on standard error.
+
+rich takes a while to import, so it is imported where something is drawn with it.
+"""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 
 @dataclass
@@ -23,14 +24,24 @@ class Settings:
 
 
 settings = Settings()
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@cache
+def _err() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """Print a result as it is."""
+    print(line)  # noqa: T201
 
 
 def note(message: str) -> None:
     """Say on standard error what is being done, unless `--quiet`."""
     if not settings.quiet:
-        err.print(message, markup=False)
+        _err().print(message, markup=False)
 
 
 def fail(message: str) -> None:
@@ -38,8 +49,17 @@ def fail(message: str) -> None:
     print("gpuatlas: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
 
 
-def progress() -> Progress:
+def progress() -> "Progress":
     """Return a progress bar on standard error; silent with `--quiet` or where nobody watches."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -47,7 +67,18 @@ def progress() -> Progress:
         TextColumn("{task.completed:g}/{task.total:g}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=err,
+        console=_err(),
         transient=True,
-        disable=settings.quiet or not err.is_terminal,
+        disable=settings.quiet or not _err().is_terminal,
     )
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show progress while the block runs; it calls what it gets with the number of things that are done."""
+    if settings.quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with progress() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -60,7 +60,7 @@ def image_docker(
     from gpuatlas.imagebuild import build_docker
 
     image = build_docker(Path(), stack, out, given=build_arg or (), network=network)
-    console.out.print(f"{image.reference} {image.digest}", markup=False)
+    console.say(f"{image.reference} {image.digest}")
 
 
 def image_archive(
@@ -89,7 +89,7 @@ def image_sif(
     if source not in ("archive", "definition", "registry"):
         raise ConfigError(f"--from {source}: choose archive, definition or registry")
     image = build_sif(Path(), stack, out, source=source, archive=archive, given=build_arg or ())
-    console.out.print(f"{image.path} {image.digest}", markup=False)
+    console.say(f"{image.path} {image.digest}")
 
 
 def image_record(
@@ -101,7 +101,7 @@ def image_record(
     from gpuatlas.imagebuild import record_sif
 
     image = record_sif(path, stack=stack)
-    console.out.print(f"{image.path} {image.digest}", markup=False)
+    console.say(f"{image.path} {image.digest}")
 
 
 def image_check(paths: Annotated[list[Path], typer.Argument(help="Images: .sif or .docker.json.")]) -> None:
@@ -111,4 +111,4 @@ def image_check(paths: Annotated[list[Path], typer.Argument(help="Images: .sif o
     for path in paths:
         image = read_record(path)
         verify(image)
-        console.out.print(f"{path}: {image.digest}", markup=False)
+        console.say(f"{path}: {image.digest}")

@@ -18,10 +18,10 @@ def _compare(results: Results = Path("results"), as_json: AsJson = False) -> Non
 
     rows = compare(results)
     if as_json:
-        console.out.print_json(json.dumps({"rows": rows}))
+        console.say(json.dumps({"rows": rows}, indent=2))
         return
     for name, count in rows.items():
-        console.out.print(f"{results / 'compare' / name}.parquet  {count} rows", markup=False)
+        console.say(f"{results / 'compare' / name}.parquet  {count} rows")
 
 
 def _claims(
@@ -36,11 +36,11 @@ def _claims(
 
     counts = write_claims(results, claims)
     if as_json:
-        console.out.print_json(json.dumps({"verdicts": counts}))
+        console.say(json.dumps({"verdicts": counts}, indent=2))
         return
     for status, count in counts.items():
-        console.out.print(f"{count:4d} {WORDS[status]}", markup=False)
-    console.out.print(f"{results / 'claims' / 'verdicts.md'}", markup=False)
+        console.say(f"{count:4d} {WORDS[status]}")
+    console.say(f"{results / 'claims' / 'verdicts.md'}")
 
 
 def _figures(
@@ -55,10 +55,10 @@ def _figures(
 
     written = [str(path) for path in draw(results, figure or None)]
     if as_json:
-        console.out.print_json(json.dumps({"files": written}))
+        console.say(json.dumps({"files": written}, indent=2))
         return
     for path in written:
-        console.out.print(path, markup=False)
+        console.say(path)
 
 
 def _report(
@@ -70,7 +70,7 @@ def _report(
     """Write results/report.html: the whole study on one page that needs nothing else."""
     from gpuatlas.publish.report import write_report
 
-    console.out.print(str(write_report(results, captions)), markup=False)
+    console.say(str(write_report(results, captions)))
 
 
 def register(app: typer.Typer) -> None:

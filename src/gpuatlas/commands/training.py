@@ -50,7 +50,7 @@ def data_phantom(
     with console.progress() as progress:
         task = progress.add_task("phantoms", total=volumes)
         write_phantoms(out, volumes, size, seed, lambda: progress.advance(task))
-    console.out.print(f"{volumes} pairs of {size}³ voxels in {out}", markup=False)
+    console.say(f"{volumes} pairs of {size}³ voxels in {out}")
 
 
 def train(
@@ -92,7 +92,7 @@ def train(
         out_of_memory_explained(prepared.device, f"training {network} at {size}³ under {target}"),
     ):
         run(prepared, dataset, plan, out, state, on_step=reporter.update)
-    console.out.print(f"Trained {plan.steps} steps; results in {out}", markup=False)
+    console.say(f"Trained {plan.steps} steps; results in {out}")
 
 
 def sample(
@@ -138,7 +138,7 @@ def sample(
     write_nifti(out, volume)
     if picture is not None:
         write_midplanes(picture, volume, condition)
-    console.out.print(f"Drew {out} from the '{which}' weights of {weights}", markup=False)
+    console.say(f"Drew {out} from the '{which}' weights of {weights}")
 
 
 def timing(
@@ -185,10 +185,9 @@ def timing(
     write_table(out / "timings.parquet", timings_table(rows), {"target": target, "network": network})
     for variant in VARIANTS:
         result = summary(rows, variant)
-        console.out.print(
+        console.say(
             f"{target} {variant}: {result['median_ms']:.1f} ms a step, {result['min_ms']:.1f} to "
             f"{result['max_ms']:.1f} over {repeats} repeats ({result['spread_percent']:.1f} %)",
-            markup=False,
         )
 
 
@@ -233,9 +232,7 @@ def timeline(
     write_json(out / "environment.json", environment_record(prepared, data_sha256=checksum))
     write_json(out / "evidence.json", evidence)
     write_table(out / "timeline.parquet", table, {"target": target, "network": network})
-    console.out.print(
-        f"{target}: {table.num_rows} launches, in effect: {evidence['in_effect']}", markup=False
-    )
+    console.say(f"{target}: {table.num_rows} launches, in effect: {evidence['in_effect']}")
     if evidence["in_effect"] == "false" and not allow_no_effect:
         raise GpuatlasError(f"Target '{target}' is not in effect here: {failures(evidence)}.")
 

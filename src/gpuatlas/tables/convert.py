@@ -78,7 +78,7 @@ def convert(
             try:
                 source = identify(path)
                 hashing = thread.submit(source.sha256)
-                found.append(_Report(outline(path, partial=partial), hashing.result()))
+                found.append(_Report(outline(path, partial=partial, keep=len(reports) == 1), hashing.result()))
             except InputRefused as error:
                 done.refused.append(error)
     options = Options(dict(partition or {}), instances, partial)
