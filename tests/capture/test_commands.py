@@ -108,10 +108,32 @@ def test_refused_counters_leave_timing_and_timeline(gpu, tmp_path):
     assert "keeps its timing and timeline" in done.stderr
     plan = json.loads((tmp_path / "capture" / "plan.json").read_text())
     assert plan["mode"] == "refused"
-    assert "administrators" in plan["refused"]
+    assert plan["refused"] == "the driver lets administrators alone read performance counters"
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in plan["flags"][0]
     assert plan["coverage_time"] is None
     assert (tmp_path / "capture" / "report.ncu-repz").read_bytes() == b""
     assert json.loads((tmp_path / "capture" / "environment.json").read_text())["schema"] == 1
+
+
+@pytest.mark.parametrize("broken", ["ncu", "TMPDIR"])
+def test_what_the_job_can_change_is_no_refusal(gpu, tmp_path, monkeypatch, broken):
+    folder = gpu(chips="ga100")  # the chip is unknown too
+    if broken == "ncu":
+        (folder / "ncu").write_text("#!/bin/sh\nexit 1\n")
+    else:
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    done = _gpuatlas(*_capture(tmp_path, "--if-refused", "degrade"))
+    assert done.returncode == 4, done.stderr
+    assert not (tmp_path / "capture").exists()
+
+
+def test_an_unknown_chip_is_refused_counters(gpu, tmp_path):
+    gpu(chips="ga100")
+    assert _gpuatlas(*_capture(tmp_path)).returncode == 4
+    done = _gpuatlas(*_capture(tmp_path, "--if-refused", "degrade"))
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "capture" / "plan.json").read_text())
+    assert "does not know the chip of compute capability 9.0" in plan["refused"]
 
 
 def test_a_machine_without_a_gpu(tmp_path):

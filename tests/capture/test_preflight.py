@@ -105,7 +105,7 @@ def test_no_ncu(machine):
 
 def test_an_ncu_without_volta(machine):
     machine.gpu(name="Tesla V100-SXM2-32GB", compute_cap="7.0", memory__free="32000")
-    finding = machine.findings()["ncu"]
+    finding = machine.findings()["chip"]
     assert finding.level == "refused"
     assert "7.0" in finding.what
     machine.command(

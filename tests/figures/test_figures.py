@@ -200,7 +200,7 @@ def test_a_figure_without_data_says_so(empty):
             measured = [row for row in rows if row.get("source") == "measured" and row["value"] is not None]
             assert measured == []
             if name != "pipe_utilization":  # it still shows what the paper reports
-                assert "No data: every cell is absent" in said, name
+                assert "No data: no cell has a profile" in said, name
 
 
 def test_every_number_of_a_figure_is_a_row_of_a_table(recorded):

@@ -12,6 +12,7 @@ from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.publish.cell import describe
 from gpuatlas.publish.importing import import_report
 from gpuatlas.tables.convert import convert
+from gpuatlas.tables.refused import write_refused
 
 ROOT = Path(__file__).parents[2]
 WINDOWS = ROOT / "tests" / "data" / "windows" / "h200"
@@ -58,15 +59,52 @@ def test_a_whole_step_is_comparable_a_part_of_a_gpu_is_not(tmp_path):
     plan = json.loads((folder / "capture/plan.json").read_text())
     plan |= {"mode": "configs", "window": None, "coverage_time": 0.995, "coverage_launches": 0.99}
     (folder / "capture/plan.json").write_text(json.dumps(plan))
+    unweighted = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
+    assert not unweighted["comparable"]
+    assert "no timeline" in unweighted["notes"][0]
+    shutil.copytree(ROOT / "tests/data/measured/h200/opt1", folder / "timing")
     whole = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
     assert whole["comparable"]
     assert whole["coverage"] == {"time": 0.995, "launches": 0.99}
     assert whole["notes"] == []
+    assert whole["step"]["launches"] == 3326
+    assert whole["step"]["gpu_time_ns"] == pytest.approx(452.5e6, rel=1e-3)
+    assert whole["step"]["median_ms"] > 452
     part = tmp_path / "architectures.yaml"
     part.write_text(ARCHITECTURES.read_text().replace("sm_counts: [132]", "sm_counts: [264]"))
     sliced = describe("h200/opt1", origin="captured", results=tmp_path, architectures=part)
     assert not sliced["comparable"]
     assert "not a whole H200" in sliced["notes"][0]
+
+
+def test_a_cell_whose_counters_were_refused(tmp_path):
+    folder = tmp_path / "cells/h200/opt1"
+    shutil.copytree(ROOT / "tests/data/measured/h200/opt1", folder / "timing")
+    (folder / "capture").mkdir()
+    shutil.copy(folder / "timing/environment.json", folder / "capture")
+    plan = folder / "capture/plan.json"
+    plan.write_text(json.dumps({"mode": "refused", "refused": "held by DCGM", "flags": ["ask for a pause"]}))
+    (folder / "capture/report.ncu-repz").touch()
+    write_refused(
+        plan, "held by DCGM", tmp_path / "tables", partition={"architecture": "h200", "target": "opt1"}
+    )
+    manifest = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
+    assert manifest["refused"] == "held by DCGM"
+    assert (manifest["launches"], manifest["gpu_time_ns"], manifest["coverage"]) == (None, None, None)
+    assert not manifest["comparable"]
+    assert manifest["evidence"]["in_effect"] == "true"
+    assert manifest["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132}
+    assert manifest["step"]["launches"] == 3326
+    assert "held by DCGM" in manifest["notes"][0]
+    record = json.loads((folder / "capture/environment.json").read_text())
+    record["gpu"]["cc"] = "8.0"
+    (folder / "capture/environment.json").write_text(json.dumps(record))
+    with pytest.raises(InputRefused, match=r"but cell h200/opt1 is of 9\.0"):
+        describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
+    record["gpu"] = None
+    (folder / "capture/environment.json").write_text(json.dumps(record))
+    with pytest.raises(InputRefused, match="does not tell the name"):
+        describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
 
 
 def test_an_import_says_that_its_coverage_is_unknown(tmp_path):

@@ -1,6 +1,7 @@
 # A cell's capture: by Nsight Compute at its site, replayed from a recording, or imported from a user's report.
 
 
+# Where a machine refuses its counters, the cell keeps its times and its timeline, and says so.
 rule capture_cell:
     input:
         image_of,
@@ -24,13 +25,14 @@ rule capture_cell:
         launch=launcher,
         network=network_options,
         ncu=capture_options,
+        cache=COMPILE_CACHE,
         target=lambda wildcards: wildcards.cell.split("/")[1],
     message:
         "Profiling {wildcards.cell} with Nsight Compute at {params.where}"
     shell:
-        "{params.launch} gpuatlas capture --targets {input.targets} --target {params.target} {params.network}"
+        "{params.launch} {params.cache} gpuatlas capture --targets {input.targets} --target {params.target} {params.network}"
         " --timing results/cells/{wildcards.cell}/timing {params.ncu}"
-        " --state results/cells/{wildcards.cell}/.state --out results/cells/{wildcards.cell}/capture &> {log}"
+        " --if-refused degrade --state results/cells/{wildcards.cell}/.state --out results/cells/{wildcards.cell}/capture &> {log}"
 
 
 rule replay:

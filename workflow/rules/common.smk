@@ -57,8 +57,8 @@ COMPARISONS = [
     "priority",
 ]
 STAGE_SOURCES = {
-    "convert": ["ncurep/*.py", "tables/*.py", "names.py"],
-    "describe": ["publish/cell.py"],
+    "convert": ["ncurep/*.py", "tables/*.py", "names.py", "capture/refused.py"],
+    "describe": ["publish/cell.py", "capture/refused.py"],
     "compare": ["compare/*", "tables/schema.py", "names.py"],
     "figures": ["figures/*"],
     "report": ["publish/report.py", "publish/*.j2"],

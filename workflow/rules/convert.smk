@@ -5,6 +5,7 @@ rule convert:
     input:
         stage_sources("convert"),
         report=lambda wildcards: f"results/cells/{cell_of(wildcards).name}/capture/report.ncu-repz",
+        plan="results/cells/{architecture}/{target}/capture/plan.json",
     output:
         expand(
             "results/tables/{table}/architecture={{architecture}}/target={{target}}/part.parquet",
@@ -17,7 +18,7 @@ rule convert:
     message:
         "Converting {wildcards.architecture}/{wildcards.target}"
     shell:
-        "gpuatlas convert {input.report} --out results/tables --partition architecture={wildcards.architecture}"
+        "gpuatlas convert {input.report} --plan {input.plan} --out results/tables --partition architecture={wildcards.architecture}"
         " --partition target={wildcards.target} &> {log}"
 
 

@@ -1,5 +1,10 @@
 # Training and unprofiled timing of the captured cells, and the smoke test of the training loop.
 
+# torch.compile tunes its kernels by measuring them, so that two compilations of a target may launch other
+# kernels. Timing, timeline and capture of a cell share one cache. A site's scratch ends with its job, so the
+# cache lies beside the cell's other state, which the image shows too.
+COMPILE_CACHE = 'env TORCHINDUCTOR_CACHE_DIR="$PWD"/results/cells/{cell}/.state/compiled'
+
 
 rule train_cell:
     input:
@@ -52,6 +57,7 @@ rule time_cell:
         where=where,
         launch=launcher,
         network=network_options,
+        cache=COMPILE_CACHE,
         repeats=config["timing"]["repeats"],
         steps=config["timing"]["steps"],
         target=lambda wildcards: wildcards.cell.split("/")[1],
@@ -59,9 +65,9 @@ rule time_cell:
     message:
         "Timing {wildcards.cell} at {params.where}"
     shell:
-        "({params.launch} gpuatlas timing --targets {input.targets} --target {params.target} {params.network}"
+        "({params.launch} {params.cache} gpuatlas timing --targets {input.targets} --target {params.target} {params.network}"
         " --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing"
-        " && {params.launch} gpuatlas timeline --targets {input.targets} --target {params.target} {params.network}"
+        " && {params.launch} {params.cache} gpuatlas timeline --targets {input.targets} --target {params.target} {params.network}"
         " {params.allow} --out results/cells/{wildcards.cell}/timing) &> {log}"
 
 

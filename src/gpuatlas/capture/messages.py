@@ -9,6 +9,20 @@ from dataclasses import dataclass
 from gpuatlas.errors import GpuatlasError, MachineRefused
 
 
+class CountersRefused(MachineRefused):
+    """The GPU's performance counters cannot be read here, whatever the command line says.
+
+    Attributes
+    ----------
+    reason
+        Why, in a few words.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Known:
     """A message with its meaning and its remedy."""
@@ -31,14 +45,14 @@ MESSAGES = (
         "the driver lets administrators alone read performance counters",
         "ask the administrators for the module option NVreg_RestrictProfilingToAdminUsers=0 "
         "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)",
-        MachineRefused,
+        CountersRefused,
     ),
     _known(
         "busy",
         r"driver resource was unavailable",
         "another tool, mostly DCGM, holds the performance counters",
         "ask the administrators to pause it during the job (dcgmi profile --pause)",
-        MachineRefused,
+        CountersRefused,
     ),
     _known(
         "library",
@@ -53,7 +67,7 @@ MESSAGES = (
         r"Cuda driver is not compatible",
         "this ncu cannot profile this GPU",
         "use an ncu that lists the GPU's chip under --list-chips (Volta needs one before 2025)",
-        MachineRefused,
+        CountersRefused,
     ),
     _known(
         "lock",

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuatlas.capture.messages import diagnose, lost_metrics, profiled
+from gpuatlas.capture.messages import CountersRefused, diagnose, lost_metrics, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
 
@@ -165,7 +165,7 @@ def run(
     Raises
     ------
     MachineRefused
-        The machine does not permit the measurement.
+        The machine does not permit the measurement; `CountersRefused` where it keeps its counters.
     Interrupted
         A stop was requested meanwhile.
     GpuatlasError
@@ -233,7 +233,10 @@ def _judge(text: str, status: int, outcome: Outcome, log: Path) -> None:
             f"are kept: run the same command again, with more memory if the system killed it; see {log}"
         )
     if known is not None and (status or errors or known.code == "empty" or not outcome.launches):
-        raise known.error(f"Nsight Compute says that {known.meaning}: {known.remedy}; see {log}")
+        message = f"Nsight Compute says that {known.meaning}: {known.remedy}; see {log}"
+        if known.error is CountersRefused:
+            raise CountersRefused(message, known.meaning)
+        raise known.error(message)
     if status or errors:
         last = errors[-1].removeprefix("==ERROR==").strip() if errors else f"exit status {status}"
         raise GpuatlasError(f"Nsight Compute failed ({last}); see {log}")

@@ -41,6 +41,8 @@ THROTTLE = {
     0x80: "power brake",
 }
 """NVML's clock event reasons that mean trouble; power capping (0x4) is normal under load."""
+COUNTERS = frozenset({"chip", "vgpu", "mig"})
+"""Checks whose refusal means that this GPU's counters cannot be read, however the job is run."""
 _HOLDERS = ("nv-hostengine", "dcgm-exporter")
 
 
@@ -121,7 +123,7 @@ def _ncu(machine: Machine, gpu: Gpu | None) -> Finding:
     chips = (machine.output(["ncu", "--list-chips"]) or "").replace(",", " ").split()
     if wanted and chips and not any(chip.startswith(wanted) for chip in chips):
         return Finding(
-            "ncu",
+            "chip",
             "refused",
             f"ncu {found} does not know the chip of compute capability {gpu.capability if gpu else ''}",
             "it would profile nothing; recent ones have left Volta out",

@@ -61,6 +61,7 @@ def capture(
 ) -> None:
     """Profile one training step of a cell; run the same command again to go on after an interruption."""
     from gpuatlas.capture.cost import seconds
+    from gpuatlas.capture.messages import CountersRefused
     from gpuatlas.capture.ncu import Settings, Stop
     from gpuatlas.capture.plan import parse_mode
     from gpuatlas.capture.probe import probe, temporary_folder
@@ -101,17 +102,17 @@ def capture(
             _preflight(scratch, None)
             console.note("Probing the performance counters with a few small kernels")
             probed = probe(request.settings, scratch, stop, request.state / "probe.log", device)
-        except MachineRefused as error:
+        except CountersRefused as error:
             if if_refused == "fail":
                 raise
-            write_refusal(request, timing, str(error))
+            write_refusal(request, timing, error)
             console.note(f"Not profiled: {error} The cell keeps its timing and timeline.")
             return
         written = run(request, probed, stop)
     for flag in written["flags"]:
         console.note(f"Note: {flag}")
     covered = written["coverage_time"]
-    console.say(
+    console.out.print(
         f"{written['launches_measured']} launches measured in {written['spent_s'] / 60:.1f} min "
         f"(predicted {written['predicted_s'] / 60:.1f}); "
         + (
@@ -120,6 +121,7 @@ def capture(
             else written["window"]
         )
         + f"; report in {out}",
+        markup=False,
     )
 
 
@@ -155,7 +157,7 @@ def plan(
         slurm=slurm,
     )
     if as_json:
-        console.say(json.dumps(asdict(found), indent=2))
+        console.out.print_json(json.dumps(asdict(found)))
         return
     lines = [
         f"launches to measure   {found.launches} ({found.configs_measured} of {found.configs_total} "
@@ -169,7 +171,7 @@ def plan(
     if found.gpu_hours is not None:
         units = f", {found.service_units:.2f} service units" if found.service_units is not None else ""
         lines.append(f"at {site:<18} {found.gpu_hours:.2f} GPU-hours{units}")
-    console.say("\n".join(str(line) for line in lines))
+    console.out.print("\n".join(str(line) for line in lines), markup=False)
 
 
 def doctor(
@@ -187,7 +189,7 @@ def doctor(
     held = load_site(Path.cwd(), site) if site is not None else None
     findings = examine(temporary_folder(dict(os.environ)), held, probing=not no_probe)
     if as_json:
-        console.say(json.dumps([asdict(finding) for finding in findings], indent=2))
+        console.out.print_json(json.dumps([asdict(finding) for finding in findings]))
     else:
         _show(findings)
     worst = refused(findings)
@@ -198,24 +200,28 @@ def doctor(
 def _preflight(scratch: Path, site: dict[str, Any] | None) -> None:
     """Refuse a machine on which a capture cannot succeed; note what a reader of the log should know."""
     from gpuatlas.capture.machine import Machine
-    from gpuatlas.capture.preflight import inspect, refused
+    from gpuatlas.capture.messages import CountersRefused
+    from gpuatlas.capture.preflight import COUNTERS, inspect, refused
 
     findings = inspect(Machine(temporary=scratch), site)
     for finding in findings:
         if finding.level in ("warning", "refused"):
             console.note(f"{finding.what}: {finding.why}; {finding.ask}")
-    worst = refused(findings)
-    if worst is not None:
-        raise MachineRefused(f"This machine cannot be profiled: {worst.what}; {worst.ask}.")
+    # What a job can change comes first: the cell must not go without counters for it.
+    worst = refused([one for one in findings if one.check not in COUNTERS]) or refused(findings)
+    if worst is None:
+        return
+    message = f"This machine cannot be profiled: {worst.what}; {worst.ask}."
+    raise CountersRefused(message, worst.what) if worst.check in COUNTERS else MachineRefused(message)
 
 
 def _show(findings: "Sequence[Finding]") -> None:
     for finding in findings:
-        console.say(f"{_MARKS[finding.level]:>2}  {finding.check:<11} {finding.what}")
+        console.out.print(f"{_MARKS[finding.level]:>2}  {finding.check:<11} {finding.what}", markup=False)
         if finding.level != "ok":
             for label, text in (("why", finding.why), ("ask", finding.ask)):
                 if text:
-                    console.say(f"{'':17}{label}: {text}")
+                    console.out.print(f"{'':17}{label}: {text}", markup=False)
 
 
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:

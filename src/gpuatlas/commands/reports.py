@@ -28,6 +28,12 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     partial: Annotated[
         bool, typer.Option("--partial", help="Keep the whole launches of a damaged report.")
     ] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", help="The capture's plan.json: where it says that counters were refused, no rows."
+        ),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Processes for several reports; default: all CPUs."),
@@ -35,14 +41,20 @@ def _convert(  # noqa: PLR0917 (the command line's options)
 ) -> None:
     """Convert reports to Parquet: launches, metrics, rules, session."""
     import gc
-    import os
-
-    gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for each CPU, for nothing
 
     from gpuatlas.tables.convert import convert
     from gpuatlas.tables.write import parse_partition
 
+    if plan is not None:
+        from gpuatlas.capture.refused import refusal
+        from gpuatlas.tables.refused import write_refused
+
+        reason = refusal(plan)
+        if reason is not None:
+            write_refused(plan, reason, out, partition=parse_partition(partition or []))
+            console.out.print(f"{plan}: counters refused ({reason}); the tables hold no launch", markup=False)
+            return
+    gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
     result = convert(
         reports,
         out,
@@ -53,7 +65,9 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     )
     for report in result.converted:
         lost = f", {report.lost} launches lost that the report announces" if partial else ""
-        console.say(f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}")
+        console.out.print(
+            f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}", markup=False
+        )
         for note in report.notes:
             console.note(f"{report.path}: {note}")
     for error in result.refused:
@@ -99,7 +113,7 @@ def _check(
                 f"{path}: whole, {found.launches} launches, {found.metrics} metrics, "
                 f"ncu {found.ncu_version or 'before 2020'}, {found.device}{newer}"
             )
-        console.say(json.dumps(entry) if as_json else line)
+        console.out.print(json.dumps(entry) if as_json else line, markup=False)
     if failed:
         raise typer.Exit(InputRefused.exit_code)
 
@@ -122,7 +136,9 @@ def _slim(
     if out.suffix not in (".ncu-rep", ".ncu-repz"):
         raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
-    console.say(f"{out}: {done.launches} launches, {done.before} bytes became {done.after}")
+    console.out.print(
+        f"{out}: {done.launches} launches, {done.before} bytes became {done.after}", markup=False
+    )
 
 
 def _info(
@@ -136,15 +152,15 @@ def _info(
 
     found = as_dict(info(report))
     if as_json:
-        console.say(json.dumps(found, indent=2))
+        console.out.print(json.dumps(found, indent=2), markup=False)
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            console.say(f"{name}:")
+            console.out.print(f"{name}:", markup=False)
             for key, number in value.items():
-                console.say(f"  {key:<45} {number:>14}")
+                console.out.print(f"  {key:<45} {number:>14}", markup=False)
         else:
-            console.say(f"{name + ':':<20} {value}")
+            console.out.print(f"{name + ':':<20} {value}", markup=False)
 
 
 def register(app: typer.Typer) -> None:

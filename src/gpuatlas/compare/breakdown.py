@@ -62,7 +62,7 @@ def summary_rows(capture: Capture) -> Iterator[Row]:
 
 
 def absent_rows(cell: Cell) -> Iterator[Row]:
-    """Yield the same metrics of a cell without capture: null, with the reason."""
+    """Yield the same metrics of a cell without a profile: null, with the reason."""
     for metric in catalog.load().metrics.values():
         yield row(cell, "step", "", metric.name, Figure(None, cell.absence))
     yield row(cell, "step", "", "tensor_time_share", Figure(None, cell.absence))

@@ -102,7 +102,7 @@ class Figures:
 
 def not_comparable(cell: Cell) -> str | None:
     """Return why no verdict may rest on a cell's profile; None if it stands for a whole step."""
-    if cell.absent:
+    if not cell.profiled:
         return cell.absence
     if cell.window is not None:
         return "window"

@@ -50,7 +50,7 @@ def compare(results: Path) -> dict[str, int]:
     with console.progress() as progress:
         task = progress.add_task("comparing captures", total=len(study.cells))
         for cell in study.cells:
-            if cell.absent:
+            if not cell.profiled:
                 rows["summary"].extend(absent_rows(cell))
             else:
                 capture = load_capture(results, cell)

@@ -7,6 +7,9 @@ from typing import Any
 
 from gpuatlas.errors import ConfigError, InputRefused
 
+REFUSED = "counters refused"
+"""How a cell without permitted counters is called in tables, verdicts and figures."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -29,8 +32,19 @@ class Cell:
 
     @property
     def absent(self) -> bool:
-        """Whether the cell has no capture."""
+        """Whether nothing is known of the cell."""
         return not self.manifest
+
+    @property
+    def refused(self) -> str | None:
+        """Why the counters could not be read: the cell then has times and a timeline, and no profile."""
+        reason = self.manifest.get("refused")
+        return str(reason) if reason else None
+
+    @property
+    def profiled(self) -> bool:
+        """Whether the cell has a profile, of whatever extent."""
+        return not self.absent and self.refused is None
 
     @property
     def window(self) -> str | None:
@@ -61,7 +75,9 @@ class Cell:
 
     @property
     def absence(self) -> str:
-        """Why there is nothing, as a reason for tables."""
+        """Why there is no profile, as a reason for tables."""
+        if self.refused is not None:
+            return f"{REFUSED}: {self.refused}"
         return f"absent: {self.reason or 'no capture'}"
 
     def describe(self) -> str:
@@ -72,6 +88,8 @@ class Cell:
     def _kind(self) -> str:
         if self.absent:
             return "absent"
+        if self.refused is not None:
+            return f"{REFUSED}; unprofiled times and timeline only"
         if self.window is not None:
             return f"window: {self.window}"
         if self.whole_step:
@@ -95,8 +113,8 @@ class Study:
         return next((c for c in self.cells if (c.architecture, c.target) == (architecture, target)), None)
 
     def captured(self) -> list[Cell]:
-        """Return the cells that have a capture."""
-        return [cell for cell in self.cells if not cell.absent]
+        """Return the cells that have a profile."""
+        return [cell for cell in self.cells if cell.profiled]
 
     def analogues(self, architecture: str) -> list[str]:
         """Return the architectures that stand in for `architecture`, each with verdicts of its own."""

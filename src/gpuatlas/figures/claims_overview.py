@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from gpuatlas.compare.study import REFUSED
 from gpuatlas.figures.inputs import Inputs, Rows
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
 from gpuatlas.figures.style import (
@@ -72,6 +73,7 @@ def _handles() -> list[Line2D | Rectangle]:
         Line2D(
             [], [], ls="", marker="$\\mathrm{?}$", color=DARK, mew=0.1, ms=4, label="captured, not measured"
         ),
+        Line2D([], [], ls="", marker="$\\mathrm{r}$", color=DARK, mew=0.1, ms=4, label="counters refused"),
         Rectangle((0, 0), 1, 1, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, label="absent"),
     ]
 
@@ -101,5 +103,6 @@ def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
         colour, marker, _ = STATUS[str(row["status"])]
         sheet.page.plot(centre, y, marker, color=colour, mec=DARK, mew=0.3, ms=3.6)
     elif not absent:
-        letter = "w" if row["window"] is not None else "?"
+        refused = str(row["explanation"]).startswith(f"not measured ({REFUSED}")
+        letter = "r" if refused else "w" if row["window"] is not None else "?"
         sheet.text(centre, y - LINE / 2, letter, ha="center")

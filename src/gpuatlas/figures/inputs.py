@@ -31,8 +31,13 @@ class Inputs:
         return read_rows(self.results / "claims" / f"{name}.parquet")
 
     def captured(self) -> list[Cell]:
-        """Return the cells that have a capture, in display order."""
+        """Return the cells that have a profile, in display order."""
         return self.study.captured()
+
+    def of_captured(self, rows: Rows) -> Rows:
+        """Return the rows of these cells."""
+        names = {(cell.architecture, cell.target) for cell in self.captured()}
+        return [row for row in rows if (row["architecture"], row["target"]) in names]
 
 
 def of_cell(rows: Rows, cell: Cell, **where: str) -> Rows:

@@ -18,7 +18,7 @@ BANDWIDTH = {"dram_bandwidth": ("DRAM bandwidth", GREEN, "////")}
 def draw(inputs: Inputs) -> Drawn:
     """Draw L1 and L2 hit rates and DRAM throughput in percent, and the bandwidth in GB/s below."""
     rows = [row for row in inputs.table("summary") if row["metric"] in SHARES | BANDWIDTH]
-    rows = [row for row in rows if not (row["reason"] or "").startswith("absent")]
+    rows = inputs.of_captured(rows)
 
     def shares(_: Cell, found: Rows) -> Sequence[Bar]:
         values = by_metric(found)

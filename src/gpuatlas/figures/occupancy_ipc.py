@@ -20,7 +20,7 @@ NOTE = "Occupancy: time-weighted means. IPC: instructions per active SM cycle, a
 def draw(inputs: Inputs) -> Drawn:
     """Draw occupancy and issue slots in percent, and instructions per cycle below, for each capture."""
     rows = [row for row in inputs.table("summary") if row["metric"] in (*SHARES, "ipc")]
-    rows = [row for row in rows if not (row["reason"] or "").startswith("absent")]
+    rows = inputs.of_captured(rows)
 
     def shares(_: Cell, found: Rows) -> Sequence[Bar]:
         values = by_metric(found)

@@ -20,7 +20,7 @@ LABELS = 0.97
 """Width in inches of the column of labels that the panels of a line share."""
 AXIS = 0.15
 """Height in inches of an axis with its labels."""
-NO_DATA = "No data: every cell is absent"
+NO_DATA = "No data: no cell has a profile"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ def kind(cell: Cell) -> str:
     """Return what a cell is, short enough for the title of a panel."""
     if cell.absent:
         return "absent"
+    if cell.refused is not None:
+        return "no counters"
     if cell.window is not None:
         return "window"
     if cell.whole_step:
@@ -107,11 +109,11 @@ def small_multiples(
     note
         A sentence below the panels.
     reported
-        Reported rows: a panel of hollow bars for each cell that has some and no capture.
+        Reported rows: a panel of hollow bars for each cell that has some and no profile.
     """
     study, sheet = inputs.study, Sheet()
     captured = inputs.captured()
-    others = [cell for cell in study.cells if cell.absent and reported and of_cell(reported, cell)]
+    others = [cell for cell in study.cells if not cell.profiled and reported and of_cell(reported, cell)]
     made: dict[str, list[Sequence[Bar]]] = {}
     for cell in [*captured, *others]:
         found = of_cell(rows if cell in captured else reported or [], cell)

@@ -23,7 +23,7 @@ NOTE = (
 def draw(inputs: Inputs) -> Drawn:
     """Draw time-weighted pipe utilisation; numbers that the paper reports are hollow."""
     rows = [row for row in inputs.table("summary") if row["metric"] in STYLE]
-    rows = [row for row in rows if row["value"] is not None or not (row["reason"] or "").startswith("absent")]
+    rows = inputs.of_captured(rows)
     reported = [row for row in inputs.claims("reported") if row["metric"] in STYLE]
 
     def entries(cell: Cell, found: Rows) -> Sequence[Bar]:

@@ -26,7 +26,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     for line in grid(inputs.study, cells, LEFT):
         titles(sheet, line)
         for cell, (x, width) in zip(line.cells, line.places, strict=False):
-            if cell.absent:
+            if not cell.profiled:
                 hatched(sheet.page, x, sheet.y, width, HEIGHT)
             else:
                 _panel(sheet.axes(x, sheet.y, width, HEIGHT), of_cell(rows, cell))

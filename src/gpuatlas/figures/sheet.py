@@ -93,6 +93,8 @@ class Sheet:
             self.lines(f"†: target NOT in effect ({', '.join(idle)}).")
         if len({tuple(sorted((c.manifest.get("versions") or {}).items(), key=str)) for c in captured}) > 1:
             self.lines("The cells' software stacks differ.")
+        if refused := [cell.name for cell in study.cells if cell.refused is not None]:
+            self.lines(f"Counters refused, not profiled: {', '.join(refused)}.")
         if absent := absent_cells(study):
             hatched(self.page, MARGIN, self.y + 0.01, 0.2, 0.085)
             self.lines(absent, indent=0.25)

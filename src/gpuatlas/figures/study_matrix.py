@@ -16,6 +16,7 @@ KINDS = {
     "whole step": (BLUE, ""),
     "window": (SKY, "...."),
     "coverage unknown": (ORANGE, "xxxx"),
+    "counters refused": ("white", "||||"),
     "absent": ("white", ABSENT_HATCH),
 }
 LABELS, STRIP = 0.74, 0.1
@@ -26,13 +27,15 @@ def kind_of(cell: Cell) -> str:
     """Return what a cell is: one of the words of the legend."""
     if cell.absent:
         return "absent"
+    if cell.refused is not None:
+        return "counters refused"
     if cell.window is not None:
         return "window"
     return "whole step" if cell.whole_step else "coverage unknown"
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
-    """Draw a grid with one box a cell: whole step, window, coverage unknown or absent (hatched)."""
+    """Draw a grid with one box a cell: whole step, window, coverage unknown, refused or absent (hatched)."""
     study, sheet = inputs.study, Sheet()
     above: list[str] = []
     for line in grid(study, study.cells, LABELS):
@@ -100,14 +103,16 @@ def _row(cell: Cell) -> dict[str, object]:
         "launches": cell.manifest.get("launches"),
         "gpu_time_ns": cell.manifest.get("gpu_time_ns"),
         "in_effect": None if cell.absent else cell.in_effect,
-        "reason": cell.reason,
+        "reason": cell.refused or cell.reason,
     }
 
 
 def _text(cell: Cell, kind: str) -> str:
     """Return what is known of a cell that has a capture, in four short lines."""
-    much = f"{cell.manifest.get('launches', 0)} launches"
+    much = "timing only" if cell.refused else f"{cell.manifest.get('launches', 0)} launches"
     if cell.whole_step and cell.coverage is not None:
         much = f"{cell.coverage:.1%} of time"
     effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "in effect: ?")
-    return "\n".join([kind.replace("coverage unknown", "no coverage"), cell.origin, much, effect])
+    return "\n".join(
+        [kind.removeprefix("counters ").replace("coverage unknown", "no coverage"), cell.origin, much, effect]
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gpuatlas.capture.refused import refusal
 from gpuatlas.config import read_yaml
 from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.files import write_json
@@ -61,7 +62,13 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         for table in ("launches", "metrics", "session")
     }
     plan = _read_json(folder / "capture" / "plan.json")
-    device = _device(tables["metrics"])
+    refused = refusal(folder / "capture" / "plan.json")
+    session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
+    if refused is None:
+        device = _device(tables["metrics"])
+        versions = {short: session.get(key) for short, key in _VERSIONS.items()}
+    else:
+        device, versions = _of_record(folder / "capture" / "environment.json")
     notes = _check_device(device, known[architecture], name, folder / "capture" / "report.ncu-repz")
     whole_gpu = device["sm_count"] in known[architecture]["sm_counts"]
     coverage = None
@@ -72,24 +79,33 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     window = plan.get("window")
     if window is not None:
         notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
+    if refused is not None:
+        notes.append(
+            f"counters refused ({refused}): it has its unprofiled times and its timeline, no profile"
+        )
     notes += plan.get("flags", [])
     if plan.get("unmatched_time"):
         notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
+    step = _step(folder / "timing")
+    weighted = step is not None or plan.get("mode") == "first:inf"
+    if coverage is not None and not weighted:
+        notes.append("no timeline says how often a step launches what was measured: comparable with nothing")
     durations = pq.read_table(tables["launches"], columns=["duration_ns"]).column("duration_ns")
-    session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
     manifest = {
         "schema": SCHEMA_VERSION,
         "cell": name,
         "architecture": architecture,
         "target": target,
         "origin": origin,
-        "comparable": window is None and coverage is not None and whole_gpu,
+        "comparable": window is None and coverage is not None and weighted and whole_gpu,
         "window": window,
+        "refused": refused,
         "coverage": coverage,
+        "step": step,
         "evidence": _evidence(folder),
         "device": device,
-        "versions": {short: session.get(key) for short, key in _VERSIONS.items()},
-        "launches": len(durations),
+        "versions": versions,
+        "launches": len(durations) if refused is None else None,
         "gpu_time_ns": pc.sum(durations).as_py(),
         "notes": notes,
         "files": {
@@ -124,6 +140,31 @@ def _evidence(folder: Path) -> dict[str, Any]:
         found = _read_json(path)
         return {"in_effect": found["in_effect"], "checks": found["checks"]}
     return {"in_effect": "unknown", "checks": []}
+
+
+def _step(timing: Path) -> dict[str, Any] | None:
+    """Return what is known of the unprofiled step: its median time, its launches and their GPU time."""
+    if not (timing / "timeline.parquet").is_file():
+        return None
+    durations = pq.read_table(timing / "timeline.parquet", columns=["duration_ns"]).column("duration_ns")
+    times = pq.read_table(timing / "timings.parquet", columns=["variant", "step_ms"])
+    unprofiled = times.filter(pc.equal(times["variant"].cast("string"), "autotune_off"))["step_ms"]
+    return {
+        "median_ms": pc.quantile(unprofiled, 0.5)[0].as_py(),
+        "launches": len(durations),
+        "gpu_time_ns": pc.sum(durations).as_py(),
+    }
+
+
+def _of_record(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the device and the versions by an environment record, for a cell without a report."""
+    record = _read_json(path)
+    gpu, stack = record.get("gpu") or {}, record.get("stack") or {}
+    device = {"name": gpu.get("name"), "compute_capability": gpu.get("cc"), "sm_count": gpu.get("sm_count")}
+    missing = [key for key, value in device.items() if value is None]
+    if missing:
+        raise InputRefused(f"{path}: key gpu does not tell the {missing[0]}; time the cell again on its GPU")
+    return device, {"ncu": None, "cuda": stack.get("cuda"), "driver": gpu.get("driver")}
 
 
 def _device(metrics: Path) -> dict[str, Any]:

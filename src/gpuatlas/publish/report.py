@@ -72,7 +72,8 @@ def write_report(results: Path, captions: Path) -> Path:
         windows=[cell.name for cell in study.captured() if cell.window],
         figures=[_figure(results, captions, name) for name in FIGURES],
         trained=[run for name, folder in _trained(results, study) if (run := _training(name, folder))],
-        cells=[_provenance(cell) for cell in study.captured()],
+        refused=[cell for cell in study.cells if cell.refused],
+        cells=[_provenance(cell) for cell in study.cells if not cell.absent],
         absent=[cell for cell in study.cells if cell.absent],
         tables=[(name, digest(results / "compare" / f"{name}.parquet")) for name in TABLES],
         version=__version__,
@@ -173,16 +174,27 @@ def _provenance(cell: Cell) -> dict[str, Any]:
         "device": f"{device.get('name', 'unknown')}, cc {device.get('compute_capability', '?')}, "
         f"{device.get('sm_count', '?')} SMs",
         "versions": ", ".join(f"{name} {value}" for name, value in versions.items() if value),
-        "launches": cell.manifest.get("launches", "–"),
+        "step": _step(cell.manifest.get("step")),
+        "launches": cell.manifest.get("launches") or "–",
         "time": f"{cell.manifest['gpu_time_ns'] / 1e6:.6f} ms" if cell.manifest.get("gpu_time_ns") else "–",
         "effect": cell.in_effect,
         "files": sorted((cell.manifest.get("files") or {}).items()),
     }
 
 
+def _step(step: dict[str, Any] | None) -> str:
+    """Return what the unprofiled step took, in a sentence; empty where it was not timed."""
+    if step is None:
+        return ""
+    return (
+        f"unprofiled step {step['median_ms']:.4g} ms; its timeline: {step['launches']} launches, "
+        f"{step['gpu_time_ns'] / 1e6:.4g} ms of GPU time"
+    )
+
+
 def _trained(results: Path, study: Study) -> list[tuple[str, Path]]:
     """Return where training may have left files, each with its heading."""
-    cells = [(cell.name, results / "cells" / cell.name / "train") for cell in study.captured()]
+    cells = [(cell.name, results / "cells" / cell.name / "train") for cell in study.cells]
     return [(SMOKE, results / "smoke"), *cells]
 
 
