@@ -112,7 +112,7 @@ def capture(
     for flag in written["flags"]:
         console.note(f"Note: {flag}")
     covered = written["coverage_time"]
-    console.out.print(
+    console.say(
         f"{written['launches_measured']} launches measured in {written['spent_s'] / 60:.1f} min "
         f"(predicted {written['predicted_s'] / 60:.1f}); "
         + (
@@ -121,7 +121,6 @@ def capture(
             else written["window"]
         )
         + f"; report in {out}",
-        markup=False,
     )
 
 
@@ -157,7 +156,7 @@ def plan(
         slurm=slurm,
     )
     if as_json:
-        console.out.print_json(json.dumps(asdict(found)))
+        console.say(json.dumps(asdict(found), indent=2))
         return
     lines = [
         f"launches to measure   {found.launches} ({found.configs_measured} of {found.configs_total} "
@@ -171,7 +170,7 @@ def plan(
     if found.gpu_hours is not None:
         units = f", {found.service_units:.2f} service units" if found.service_units is not None else ""
         lines.append(f"at {site:<18} {found.gpu_hours:.2f} GPU-hours{units}")
-    console.out.print("\n".join(str(line) for line in lines), markup=False)
+    console.say("\n".join(str(line) for line in lines))
 
 
 def doctor(
@@ -189,7 +188,7 @@ def doctor(
     held = load_site(Path.cwd(), site) if site is not None else None
     findings = examine(temporary_folder(dict(os.environ)), held, probing=not no_probe)
     if as_json:
-        console.out.print_json(json.dumps([asdict(finding) for finding in findings]))
+        console.say(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         _show(findings)
     worst = refused(findings)
@@ -217,11 +216,11 @@ def _preflight(scratch: Path, site: dict[str, Any] | None) -> None:
 
 def _show(findings: "Sequence[Finding]") -> None:
     for finding in findings:
-        console.out.print(f"{_MARKS[finding.level]:>2}  {finding.check:<11} {finding.what}", markup=False)
+        console.say(f"{_MARKS[finding.level]:>2}  {finding.check:<11} {finding.what}")
         if finding.level != "ok":
             for label, text in (("why", finding.why), ("ask", finding.ask)):
                 if text:
-                    console.out.print(f"{'':17}{label}: {text}", markup=False)
+                    console.say(f"{'':17}{label}: {text}")
 
 
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:

@@ -41,6 +41,10 @@ def _convert(  # noqa: PLR0917 (the command line's options)
 ) -> None:
     """Convert reports to Parquet: launches, metrics, rules, session."""
     import gc
+    import os
+
+    gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for each CPU, for nothing
 
     from gpuatlas.tables.convert import convert
     from gpuatlas.tables.write import parse_partition
@@ -52,9 +56,8 @@ def _convert(  # noqa: PLR0917 (the command line's options)
         reason = refusal(plan)
         if reason is not None:
             write_refused(plan, reason, out, partition=parse_partition(partition or []))
-            console.out.print(f"{plan}: counters refused ({reason}); the tables hold no launch", markup=False)
+            console.say(f"{plan}: counters refused ({reason}); the tables hold no launch")
             return
-    gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
     result = convert(
         reports,
         out,
@@ -65,9 +68,7 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     )
     for report in result.converted:
         lost = f", {report.lost} launches lost that the report announces" if partial else ""
-        console.out.print(
-            f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}", markup=False
-        )
+        console.say(f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}")
         for note in report.notes:
             console.note(f"{report.path}: {note}")
     for error in result.refused:
@@ -113,7 +114,7 @@ def _check(
                 f"{path}: whole, {found.launches} launches, {found.metrics} metrics, "
                 f"ncu {found.ncu_version or 'before 2020'}, {found.device}{newer}"
             )
-        console.out.print(json.dumps(entry) if as_json else line, markup=False)
+        console.say(json.dumps(entry) if as_json else line)
     if failed:
         raise typer.Exit(InputRefused.exit_code)
 
@@ -136,9 +137,7 @@ def _slim(
     if out.suffix not in (".ncu-rep", ".ncu-repz"):
         raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
-    console.out.print(
-        f"{out}: {done.launches} launches, {done.before} bytes became {done.after}", markup=False
-    )
+    console.say(f"{out}: {done.launches} launches, {done.before} bytes became {done.after}")
 
 
 def _info(
@@ -152,15 +151,15 @@ def _info(
 
     found = as_dict(info(report))
     if as_json:
-        console.out.print(json.dumps(found, indent=2), markup=False)
+        console.say(json.dumps(found, indent=2))
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            console.out.print(f"{name}:", markup=False)
+            console.say(f"{name}:")
             for key, number in value.items():
-                console.out.print(f"  {key:<45} {number:>14}", markup=False)
+                console.say(f"  {key:<45} {number:>14}")
         else:
-            console.out.print(f"{name + ':':<20} {value}", markup=False)
+            console.say(f"{name + ':':<20} {value}")
 
 
 def register(app: typer.Typer) -> None:
