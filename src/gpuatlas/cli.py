@@ -1,7 +1,7 @@
 """The command line: every step of the workflow, each also usable without Snakemake.
 
-The commands live in `gpuatlas.commands`, a module a stage; only that of the command asked for is imported. Each
-imports what it needs when it runs, so that `gpuatlas --help` needs neither torch nor pandas.
+The commands live in `gpuatlas.commands`, a module a stage; only that of the command asked for is imported.
+Each imports what it needs when it runs, so that `gpuatlas --help` needs neither torch nor pandas.
 """
 
 import signal

@@ -1,5 +1,6 @@
 """Reports to Parquet: what is in the files, and that they are whole or absent."""
 
+import gzip
 import math
 import os
 import signal
@@ -282,6 +283,36 @@ def test_partial_of_a_whole_report_loses_nothing(tmp_path):
     assert (done.converted[0].launches, done.converted[0].lost, done.converted[0].notes) == (3, 0, [])
 
 
+def test_partial_says_what_it_knows_of_the_loss(tmp_path):
+    """Only slim reports tell how many launches they have; of others, more may be lost than is seen."""
+    path, names = tmp_path / "r.ncu-rep", ["x"]
+    for launches, cut, words in (
+        (3, 5, "2 launches, 2 metric values, at least 1 launch lost"),
+        (2, 5, "1 launch, 1 metric value, at least 1 launch lost"),
+        (2, 0, "2 launches, 2 metric values, 0 launches lost"),
+    ):
+        write(path, names, [[Metric(0, 1.0)]] * launches)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
+        done = gpuatlas("convert", path, "--out", tmp_path / "out", "--partial")
+        assert done.stdout == f"{path}: {words}\n"
+        assert done.stderr.count(str(path)) == done.stderr.count("\n") == (2 if cut else 1)
+    with path.open("ab") as file:
+        file.write(b"\x40\0\0\0")
+    done = gpuatlas("convert", path, "--out", tmp_path / "out", "--partial")
+    assert "2 launches, 2 metric values, an unknown number of launches lost" in done.stdout
+
+
+def test_where_a_packed_report_is_damaged(tmp_path):
+    path, data = tmp_path / "r.ncu-rep", unpack(TINY)
+    place = len(data) - 6007  # the last block's payload
+    for pack, words in ((bytes, ""), (gzip.compress, " of the unpacked report")):
+        path.write_bytes(pack(data[:-1]))
+        with pytest.raises(InputRefused) as caught:
+            convert([path], tmp_path / "out")
+        assert f"at byte {place}{words}: a block's payload is cut" in str(caught.value)
+        assert str(caught.value).count(str(path)) == 1
+
+
 def test_no_rules_and_silent_rules(tmp_path):
     convert([write(tmp_path / "r.ncu-rep", ["x"], [[Metric(0, 1.0)]])], tmp_path)
     assert pq.read_table(tmp_path / "rules.parquet").num_rows == 0  # not collected
@@ -348,22 +379,44 @@ def test_commands(tmp_path):
     assert gpuatlas("convert", TINY, "--out", tmp_path, "--partition", "x").returncode == 2
 
 
-def test_killed_in_the_middle_leaves_no_table(tmp_path):
-    """A killed conversion leaves no file under a table's name, and the next one is not disturbed."""
-    out = tmp_path / "out"
+def interrupted(folder: Path, number: int) -> tuple[Path, int]:
+    """End a conversion by a signal while it writes; return its report and its exit status."""
     names = [f"m{number}" for number in range(400)]
     launch = [Metric(number, float(number)) for number in range(400)]
-    big = write(tmp_path / "big.ncu-rep", names, [launch] * 4000)
-    command = [sys.executable, "-m", "gpuatlas.cli", "convert", str(big), "--out", str(out)]
+    big = write(folder / "big.ncu-rep", names, [launch] * 4000)
+    command = [sys.executable, "-m", "gpuatlas.cli", "convert", str(big), "--out", str(folder / "out")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not list(out.glob(".metrics*.tmp")):
-        assert process.poll() is None, "it ended before it could be killed"
+    while not list(folder.glob("out/.metrics*.part")):
+        assert process.poll() is None, "it ended before it could be ended"
         time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not list(out.glob("[!.]*"))
-    done = convert([big], out)
+    os.kill(process.pid, number)
+    return big, process.wait()
+
+
+def test_killed_in_the_middle_leaves_no_table(tmp_path):
+    """A killed conversion leaves no file under a table's name, and the next one is not disturbed."""
+    big, _ = interrupted(tmp_path, signal.SIGKILL)
+    assert not list(tmp_path.glob("out/[!.]*"))
+    done = convert([big], tmp_path / "out")
     assert done.converted[0].metrics == 1_600_000
+
+
+def test_terminated_in_the_middle_leaves_nothing(tmp_path):
+    _, status = interrupted(tmp_path, signal.SIGTERM)
+    assert status == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("out/*"))
+    assert not list(tmp_path.glob("out/.*"))
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
+    """A limit on the size of files fails as a full disk does: in the middle of writing."""
+    out = tmp_path / "out"
+    script = f"ulimit -f 20; exec {sys.executable} -m gpuatlas.cli convert {WINDOWS['opt1']} --out {out}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"{out}/metrics.parquet: cannot be written (File too large)" in done.stderr
+    assert not list(out.iterdir())
 
 
 def test_temporary_files_do_not_stay(tmp_path):

@@ -13,6 +13,16 @@ _Reports = Annotated[
 ]
 
 
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def _lost(launches: int, at_least: bool) -> str:
+    if at_least and not launches:
+        return "an unknown number of launches lost"
+    return f"{'at least ' if at_least else ''}{_counted(launches, 'launch', 'launches')} lost"
+
+
 def _convert(  # noqa: PLR0917 (the command line's options)
     reports: _Reports,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the Parquet tables.")],
@@ -42,7 +52,11 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     """Convert reports to Parquet: launches, metrics, rules, session."""
     import gc
     import os
+    import signal
+    import sys
 
+    # A job that is cancelled leaves no half-written file behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for each CPU, for nothing
 
@@ -67,8 +81,10 @@ def _convert(  # noqa: PLR0917 (the command line's options)
         jobs=jobs,
     )
     for report in result.converted:
-        lost = f", {report.lost} launches lost that the report announces" if partial else ""
-        console.say(f"{report.path}: {report.launches} launches, {report.metrics} metric values{lost}")
+        lost = f", {_lost(report.lost, report.lost_at_least)}" if partial else ""
+        launches = _counted(report.launches, "launch", "launches")
+        values = _counted(report.metrics, "metric value", "metric values")
+        console.say(f"{report.path}: {launches}, {values}{lost}")
         for note in report.notes:
             console.note(f"{report.path}: {note}")
     for error in result.refused:
@@ -105,14 +121,12 @@ def _check(
                 "ncu_version": found.ncu_version,
                 "device": found.device,
             }
-            newer = (
-                f"; {found.extended} blocks or launches have unknown fields (a newer Nsight Compute)"
-                if found.extended
-                else ""
-            )
+            places = _counted(found.extended, "block or launch", "blocks or launches")
             line = (
-                f"{path}: whole, {found.launches} launches, {found.metrics} metrics, "
-                f"ncu {found.ncu_version or 'before 2020'}, {found.device}{newer}"
+                f"{path}: whole, {_counted(found.launches, 'launch', 'launches')}, "
+                f"{_counted(found.metrics, 'metric', 'metrics')}, "
+                f"ncu {found.ncu_version or 'before 2020'}, {found.device}"
+                + (f"; unknown fields in {places} (of a newer Nsight Compute)" if found.extended else "")
             )
         console.say(json.dumps(entry) if as_json else line)
     if failed:
@@ -137,7 +151,8 @@ def _slim(
     if out.suffix not in (".ncu-rep", ".ncu-repz"):
         raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
-    console.say(f"{out}: {done.launches} launches, {done.before} bytes became {done.after}")
+    launches = _counted(done.launches, "launch", "launches")
+    console.say(f"{out}: {launches}, {done.before} bytes became {done.after}")
 
 
 def _info(

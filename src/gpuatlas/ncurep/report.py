@@ -172,7 +172,8 @@ class Loss:
     """What had to be left out of a damaged report."""
 
     launches: int = 0
-    """At least this many: where the report is cut, nobody knows what followed."""
+    at_least: bool = False
+    """Whether more may be lost: where a report is cut that does not tell its launches, nobody knows."""
     reasons: list[str] = field(default_factory=list)
 
 
@@ -201,9 +202,10 @@ def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
         except Damaged as error:
             if loss is None:
                 raise
-            loss.reasons.append(str(error))
+            loss.reasons.append(error.reason)
             told = report.session.versions.get(LAUNCHES_ENTRY, "")
-            announced = int(told) if told.isdecimal() and len(told) < 10 else report.launches
+            loss.at_least = not (told.isdecimal() and len(told) < 10)
+            announced = report.launches if loss.at_least else int(told)
             loss.launches += max(announced - seen, 0)
             return
         if seen != report.launches:

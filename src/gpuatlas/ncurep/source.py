@@ -60,8 +60,8 @@ class Damaged(InputRefused):
     """
 
     def __init__(self, source: Source, offset: int, reason: str) -> None:
-        where = f"byte {offset}" if source.packing == "none" else f"byte {offset} of what it unpacks to"
-        self.reason = f"at {where} {reason}"
+        where = f"at byte {offset}" + (" of the unpacked report" if source.packing != "none" else "")
+        self.reason = f"{where}: {reason}"
         super().__init__(f"{source.path}: damaged report, {self.reason}.")
         self._arguments = source, offset, reason
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep.report import Outline, outline
-from gpuatlas.ncurep.source import identify
 from gpuatlas.tables.session import session_rows, session_table
 from gpuatlas.tables.write import (
     Converted,
@@ -73,14 +72,11 @@ def convert(
     """
     done = Conversion()
     found: list[_Report] = []
-    with ThreadPoolExecutor(1) as thread:
-        for path in reports:
-            try:
-                source = identify(path)
-                hashing = thread.submit(source.sha256)
-                found.append(_Report(outline(path, partial=partial, keep=len(reports) == 1), hashing.result()))
-            except InputRefused as error:
-                done.refused.append(error)
+    for path in reports:
+        try:
+            found.append(_Report(outline(path, partial=partial, keep=len(reports) == 1)))
+        except InputRefused as error:
+            done.refused.append(error)
     options = Options(dict(partition or {}), instances, partial)
     if len(found) == 1:
         _convert_one(found[0], out, options, done)
@@ -94,36 +90,37 @@ def convert(
 @dataclass
 class _Report:
     outline: Outline
-    sha256: str
     number: int = 0
     first_launch: int = 0
 
 
 def _convert_one(report: _Report, out: Path, options: Options, done: Conversion) -> None:
-    with console.progress() as bar:
-        task = bar.add_task(report.outline.source.path.name, total=report.outline.launches)
+    with console.counting(report.outline.source.path.name, report.outline.launches) as progress:
         try:
-            done.converted.append(_write(report, out, options, lambda count: bar.advance(task, count)))
+            done.converted.append(_write(report, out, options, progress))
         except InputRefused as error:
             done.refused.append(error)
 
 
 def _write(report: _Report, out: Path, options: Options, progress: Progress | None = None) -> Converted:
-    metadata = file_metadata([report.outline], [report.sha256])
-    with table_files(out, options, metadata) as files:
-        converted = add_report(
-            files,
-            report.outline,
-            options,
-            number=report.number,
-            first_launch=report.first_launch,
-            progress=progress,
-        )
-        if not converted.launches:
-            raise InputRefused(
-                f"{report.outline.source.path}: holds no whole launch, so nothing is converted."
+    with ThreadPoolExecutor(1, "hash") as thread:
+        sha256 = thread.submit(report.outline.source.sha256).result
+        with table_files(out, options, lambda: file_metadata([report.outline], [sha256()])) as files:
+            converted = add_report(
+                files,
+                report.outline,
+                options,
+                number=report.number,
+                first_launch=report.first_launch,
+                progress=progress,
             )
-        files.add("session", session_table(list(session_rows(report.outline, report.number, report.sha256))))
+            if not converted.launches:
+                raise InputRefused(
+                    f"{report.outline.source.path}: holds no whole launch, so nothing is converted."
+                )
+            converted.sha256 = sha256()
+            rows = session_rows(report.outline, report.number, converted.sha256)
+            files.add("session", session_table(list(rows)))
     return converted
 
 
@@ -139,13 +136,12 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
         report.number, report.first_launch = number, first_launch
         first_launch += report.outline.launches
     out.mkdir(parents=True, exist_ok=True)
-    whole: list[tuple[_Report, Path]] = []
+    whole: list[tuple[Outline, Path, str]] = []
     with (
         tempfile.TemporaryDirectory(prefix=".convert-", dir=out) as folder,
         ProcessPoolExecutor(min(jobs, len(found)), mp_context=get_context("spawn")) as pool,
-        console.progress() as bar,
+        console.counting("reports", len(found)) as progress,
     ):
-        task = bar.add_task("reports", total=len(found))
         places = [Path(folder) / str(report.number) for report in found]
         inner = replace(options, partition={})
         running = [
@@ -153,18 +149,17 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
         ]
         for report, place, work in zip(found, places, running, strict=True):
             try:
-                done.converted.append(work.result())
-                whole.append((report, place))
+                converted = work.result()
+                done.converted.append(converted)
+                whole.append((report.outline, place, converted.sha256))
             except InputRefused as error:
                 done.refused.append(error)
-            bar.advance(task)
+            progress(1)
         if not whole:
             return
-        metadata = file_metadata(
-            [report.outline for report, _ in whole], [report.sha256 for report, _ in whole]
-        )
-        with table_files(out, options, metadata) as files:
-            for _, place in whole:
+        outlines, parts, sha256s = zip(*whole, strict=True)
+        with table_files(out, options, lambda: file_metadata(outlines, sha256s)) as files:
+            for place in parts:
                 _join(files, place)
 
 

@@ -30,5 +30,5 @@ def write_refused(plan: Path, reason: str, out: Path, *, partition: Mapping[str,
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     metadata = {"source": plan.name, "source_sha256": digest, "writer": f"gpuatlas {__version__}"}
     rows = [("source", plan.name), ("source_sha256", digest), ("counters_refused", reason)]
-    with table_files(out, Options(dict(partition)), metadata) as files:
+    with table_files(out, Options(dict(partition)), lambda: metadata) as files:
         files.add("session", session_table(rows))

@@ -3,15 +3,17 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpuatlas import __version__
-from gpuatlas.errors import ConfigError
+from gpuatlas.errors import ConfigError, GpuatlasError
+from gpuatlas.files import whole
 from gpuatlas.ncurep.chunk import Chunk, decode_report
 from gpuatlas.ncurep.report import Loss, Outline
 from gpuatlas.tables import schema
@@ -38,6 +40,7 @@ class Options:
 
 Progress = Callable[[int], None]
 """Called with the number of launches done since the last call."""
+Metadata = Callable[[], Mapping[str, str]]
 
 
 @dataclass
@@ -47,8 +50,12 @@ class Converted:
     path: Path
     launches: int
     metrics: int
+    sha256: str = ""
+    """Of the report as it lies on disk."""
     lost: int = 0
-    """Launches left out of a damaged report (`partial`); at least this many."""
+    """Launches left out of a damaged report (`partial`)."""
+    lost_at_least: bool = False
+    """Whether more may be lost than `lost`: the report is cut and does not tell how many it had."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -83,91 +90,108 @@ def parse_partition(entries: Sequence[str]) -> dict[str, str]:
 
 
 class TableFiles:
-    """Parquet files that appear together under their names, or not at all.
+    """Parquet files that a thread of their own writes together, while the caller decodes what follows.
 
-    Tables are written by a thread of their own, while the caller decodes the next ones.
+    Parameters
+    ----------
+    places
+        Where the files are opened; leaving it gives them their names, or removes them if there was an error.
+    paths
+        Table -> its file.
+    metadata
+        Tells the files' metadata; called when the first rows are written.
     """
 
-    def __init__(self, paths: Mapping[str, Path], metadata: Mapping[str, str]) -> None:
+    def __init__(self, places: ExitStack, paths: Mapping[str, Path], metadata: Metadata) -> None:
+        self._places = places
         self._paths = dict(paths)
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._waiting: dict[str, list[pa.Table]] = {name: [] for name in paths}
+        self._bytes = dict.fromkeys(paths, 0)
         self._thread = ThreadPoolExecutor(1, "parquet")
         self._pending: Future[None] | None = None
-        self._metadata = dict(metadata)
+        self._metadata = cache(metadata)
 
     @property
     def names(self) -> list[str]:
         """Names of the tables."""
         return list(self._paths)
 
-    def _temporary(self, name: str) -> Path:
-        path = self._paths[name]
-        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
     def add(self, name: str, table: pa.Table) -> None:
         """Append rows to a table; they are written when enough for a row group have come together."""
-        waiting = self._waiting[name]
-        waiting.append(table)
-        if sum(part.nbytes for part in waiting) >= _GROUP_BYTES:
+        self._waiting[name].append(table)
+        self._bytes[name] += table.nbytes
+        if self._bytes[name] >= _GROUP_BYTES:
             self._flush(name)
 
     def _flush(self, name: str) -> None:
-        tables, self._waiting[name] = self._waiting[name], []
-        if self._pending:
-            self._pending.result()
+        tables, self._waiting[name], self._bytes[name] = self._waiting[name], [], 0
+        self._wait()
         self._pending = self._thread.submit(self._write, name, tables)
 
-    def _write(self, name: str, tables: list[pa.Table]) -> None:
-        table_schema = schema.with_metadata(schema.TABLES[name], self._metadata)
-        if name not in self._writers:
-            self._paths[name].parent.mkdir(parents=True, exist_ok=True)
-            self._writers[name] = pq.ParquetWriter(
-                self._temporary(name),
-                table_schema,
-                compression="zstd",
-                compression_level=3,
-                write_statistics=_STATISTICS,
-            )
-        if tables:
-            table = pa.concat_tables(tables).replace_schema_metadata(table_schema.metadata)
-            self._writers[name].write_table(table, row_group_size=max(table.num_rows, 1))
-
-    def commit(self) -> None:
-        """Write what is waiting and give every file its name."""
-        for name in self._paths:
-            self._flush(name)
+    def _wait(self) -> None:
         if self._pending:
             self._pending.result()
-        for writer in self._writers.values():
-            writer.close()
-        for name, path in self._paths.items():
-            self._temporary(name).replace(path)
+
+    def _write(self, name: str, tables: list[pa.Table]) -> None:
+        with self._naming(name):
+            table_schema = schema.with_metadata(schema.TABLES[name], self._metadata())
+            if name not in self._writers:
+                self._writers[name] = pq.ParquetWriter(
+                    self._places.enter_context(whole(self._paths[name])),
+                    table_schema,
+                    compression="zstd",
+                    compression_level=3,
+                    write_statistics=_STATISTICS,
+                )
+            if tables:
+                table = pa.concat_tables(tables).replace_schema_metadata(table_schema.metadata)
+                self._writers[name].write_table(table, row_group_size=max(table.num_rows, 1))
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Say of an error of the system, for instance a full disk, which file it is about."""
+        try:
+            yield
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise GpuatlasError(
+                f"{self._paths[name]}: cannot be written ({reason}); the tables are left as they were."
+            ) from error
+
+    def finish(self) -> None:
+        """Write what is waiting."""
+        for name in self._paths:
+            self._flush(name)
+        self._wait()
+        for name in self._paths:
+            with self._naming(name):
+                self._writers.pop(name).close()
 
     def close(self) -> None:
-        """End the thread and remove what was not committed."""
+        """End the thread; files that are not finished are given up."""
         self._thread.shutdown(wait=True)
-        for name, writer in self._writers.items():
-            writer.close()
-            self._temporary(name).unlink(missing_ok=True)
+        for writer in self._writers.values():
+            with suppress(OSError):  # it would write the end of a file that is removed anyway
+                writer.close()
 
 
 @contextmanager
-def table_files(out: Path, options: Options, metadata: Mapping[str, str]) -> Iterator[TableFiles]:
-    """Open the tables of a conversion; they are committed if the block ends without an error."""
+def table_files(out: Path, options: Options, metadata: Metadata) -> Iterator[TableFiles]:
+    """Open the tables of a conversion; they appear together if the block ends without an error."""
     names = ["launches", "metrics", "rules", "session"]
     if options.instances:
         names.append("instances")
-    files = TableFiles({name: table_path(out, name, options.partition) for name in names}, metadata)
-    try:
-        yield files
-        files.commit()
-        if (
-            not options.instances
-        ):  # of an earlier conversion to the same place: it would belong to other launches
-            table_path(out, "instances", options.partition).unlink(missing_ok=True)
-    finally:
-        files.close()
+    with ExitStack() as places:
+        paths = {name: table_path(out, name, options.partition) for name in names}
+        files = TableFiles(places, paths, metadata)
+        try:
+            yield files
+            files.finish()
+        finally:
+            files.close()
+    if not options.instances:  # of an earlier conversion to the same place: it would belong to other launches
+        table_path(out, "instances", options.partition).unlink(missing_ok=True)
 
 
 def file_metadata(reports: Sequence[Outline], sha256s: Sequence[str]) -> dict[str, str]:
@@ -226,12 +250,11 @@ def add_report(
             progress(len(chunk.infos))
     result.notes.extend(report.session.notes)
     if loss:
-        result.lost = loss.launches
+        result.lost, result.lost_at_least = loss.launches, loss.at_least
         result.notes.extend(loss.reasons[:3])
     if extended:
-        result.notes.append(
-            f"{extended} blocks or launches hold fields that this version does not know; they are left out"
-        )
+        places = "1 block or launch" if extended == 1 else f"{extended} blocks or launches"
+        result.notes.append(f"fields in {places} are left out, since this version does not know them")
     return result
 
 
