@@ -26,7 +26,7 @@ _PACKED = {
     b"\x1f\x8b": "gzip",
 }
 _LONGEST_ZSTD_HEAD = 18
-_WINDOW = 64
+_LEAST_AHEAD, _MOST_AHEAD = 64, 1 << 18
 _XZ_MEMORY = 128 << 20
 
 
@@ -171,39 +171,41 @@ def unpack_at_once(source: Source) -> memoryview | None:
 
 
 class _File:
-    """A plain report; small reads come from a window, so that a block costs two calls."""
+    """A plain report, read ahead: further and further while it is read in order, a little after a skip."""
 
     def __init__(self, source: Source) -> None:
         self.offset = 0
         self._size = source.size
         self._descriptor = os.open(source.path, os.O_RDONLY)
-        self._window, self._window_offset = b"", 0
+        self._window, self._window_offset = memoryview(b""), 0
+        self._ahead = _LEAST_AHEAD
 
-    def view(self, size: int) -> bytes:
-        size = self._within(size)
+    def view(self, size: int) -> memoryview:
+        size = min(size, self._size - self.offset)
         begin = self.offset - self._window_offset
-        if 0 <= begin <= len(self._window) - size:
-            self.offset += size
-            return self._window[begin : begin + size]
-        data = os.pread(self._descriptor, max(size, _WINDOW), self.offset)
-        # One call returns at most 2 GiB, and less when a signal comes or the file has become shorter.
+        if begin + size > len(self._window):
+            self._window, self._window_offset, begin = self._read(max(size, self._ahead)), self.offset, 0
+            self._ahead = min(4 * self._ahead, _MOST_AHEAD)
+        data = self._window[begin : begin + size]
+        self.offset += len(data)
+        return data
+
+    def _read(self, size: int) -> memoryview:
+        data = os.pread(self._descriptor, size, self.offset)
+        # One call returns at most 2 GiB, and less when a signal comes or at the end of the file.
         while len(data) < size and (
             more := os.pread(self._descriptor, size - len(data), self.offset + len(data))
         ):
             data += more
-        if size < _WINDOW:
-            self._window, self._window_offset = data, self.offset
-            data = data[:size]
-        self.offset += len(data)
-        return data
+        return memoryview(data)
 
     def skip(self, size: int) -> int:
-        size = self._within(size)
+        size = min(size, self._size - self.offset)
         self.offset += size
+        if self.offset > self._window_offset + len(self._window):
+            self._window, self._window_offset = memoryview(b""), self.offset
+            self._ahead = _LEAST_AHEAD
         return size
-
-    def _within(self, size: int) -> int:
-        return min(size, self._size - self.offset)
 
     def at_end(self) -> bool:
         return self.offset >= self._size
