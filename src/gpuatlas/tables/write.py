@@ -20,7 +20,7 @@ from gpuatlas.tables import schema
 from gpuatlas.tables.columns import MetricColumns, launches_table
 from gpuatlas.tables.rules import rules_table
 
-_GROUP_BYTES = 8 << 20
+_GROUP_BYTES = 16 << 20
 """Rows are collected until they have this many bytes, then written as a row group; it bounds the memory."""
 _STATISTICS = ["launch_id", "metric", "key", "rule"]
 """Columns worth statistics: those that a reader filters by."""
