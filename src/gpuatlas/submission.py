@@ -1,4 +1,4 @@
-"""What must hold before anything is submitted: account, image; one sentence where it does not."""
+"""What must hold before anything is submitted: account, stack, image; one sentence where it does not."""
 
 import shutil
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuatlas.config import Study
 from gpuatlas.errors import ConfigError, InputRefused, MachineRefused
+from gpuatlas.imagebuild import load_stack
 from gpuatlas.images import DOCKER_SUFFIX, read_record, record_path, verify
 
 SUFFIXES = {"apptainer": ".sif", "docker": DOCKER_SUFFIX, "none": ""}
@@ -56,7 +57,7 @@ def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
     Raises
     ------
     ConfigError
-        If a site needs an account and none is given.
+        If a site needs an account and none is given, or the stack does not serve a site's GPU.
     InputRefused
         If an image is missing and cannot be built, or is not the recorded one.
     MachineRefused
@@ -65,6 +66,7 @@ def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
     for site in sites:
         if slurm:
             _check_slurm(study, site)
+        _check_stack(study, site)
         _check_image(study, site)
 
 
@@ -83,9 +85,23 @@ def _check_slurm(study: Study, site: str) -> None:
     if entry["slurm"]["account_required"] and not entry["slurm"]["account"]:
         raise ConfigError(
             f"config/sites/{site}.yaml: key 'slurm.account': {entry['label']} rejects jobs without an "
-            "account; "
-            "set it there (quoted) or in GPUATLAS_ACCOUNT"
+            "account; set it there (quoted) or in GPUATLAS_ACCOUNT"
         )
+
+
+def _check_stack(study: Study, site: str) -> None:
+    container = study.sites[site]["container"]
+    if container["runtime"] == "none" or container["image"]:
+        return
+    stack = study.config["stack"]
+    served = load_stack(study.root, stack)["compute_capabilities"]
+    for cell in study.of_origin("captured"):
+        needed = study.architectures[cell.architecture]["compute_capability"]
+        if cell.site == site and needed not in served:
+            raise ConfigError(
+                f"config/config.yaml: key 'stack': {stack} serves compute capability {', '.join(served)}, "
+                f"not {needed} of {cell.architecture}; choose another stack, or leave the architecture out"
+            )
 
 
 def _check_image(study: Study, site: str) -> None:
@@ -106,8 +122,7 @@ def _check_image(study: Study, site: str) -> None:
     if from_archive and not archive.is_file() and shutil.which("docker") is None:
         raise InputRefused(
             f"{archive}: the image is missing and there is no Docker here to build it; build it where "
-            "Docker is "
-            f"(snakemake {archive}) and copy it here"
+            f"Docker is (snakemake {archive}) and copy it here"
         )
 
 

@@ -98,6 +98,16 @@ def test_no_account_where_the_site_needs_one(project, tmp_path):
     ]
 
 
+def test_a_stack_that_does_not_serve_a_gpu(project, tmp_path):
+    edit(project / "config/config.yaml", "stack: common", "stack: paper")
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["h100"]), account="abc123")
+    assert (status, submitted) == (2, False)
+    assert lines == [
+        "gpuatlas: config/config.yaml: key 'stack': paper serves compute capability 7.0, 8.0, not 9.0 of h100; choose "
+        "another stack, or leave the architecture out"
+    ]
+
+
 def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
     status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
     assert (status, submitted) == (3, False)
