@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from gpuatlas.errors import ConfigError
 SCHEMA_VERSION = 1
 REPORT_NAME = "report.ncu-repz"
 RECORDING = (REPORT_NAME, "plan.json", "environment.json")
+QUALITY = Path("quality") / "quality.json"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Cell:
     """One architecture × target, and where its capture comes from.
 
     `origin` is ``recorded`` (replayed from the recordings folder), ``imported`` (a report that the user has),
-    ``captured`` (by `site`) or ``absent`` (for `reason`).
+    ``captured`` (by `site`) or ``absent`` (for `reason`). `quality` is the comparison of its target's quality
+    with baseline's, where there is one: whatever the capture is.
     """
 
     architecture: str
@@ -36,6 +38,7 @@ class Cell:
     site: str | None = None
     source: str | None = None
     reason: str | None = None
+    quality: str | None = None
 
     @property
     def name(self) -> str:
@@ -97,7 +100,10 @@ class Study:
                 name: entry for name, entry in self.targets.items() if name in self.config["targets"]
             },
             "cells": [
-                {"cell": cell.name, **{k: v for k, v in asdict(cell).items() if k != "source"}}
+                {
+                    "cell": cell.name,
+                    **{k: v for k, v in asdict(cell).items() if k not in ("source", "quality")},
+                }
                 for cell in self.cells
             ],
         }
@@ -271,19 +277,20 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
         )
     study = Study(root, settings, architectures, targets, sites, site)
     cells = tuple(
-        _plan(study, architecture, target)
+        _with_quality(study, _plan(study, architecture, target))
         for architecture in architectures
         if architecture in settings["architectures"]
         for target in targets
         if target in settings["targets"]
     )
     planned = {cell.name for cell in cells}
-    for name in settings["recordings"]:
-        if name not in planned:
-            raise ConfigError(
-                f"config/config.yaml: key 'recordings': cell {name!r} is not in this study"
-                f"{_nearest(name, sorted(planned))}"
-            )
+    for key in ("recordings", "quality"):
+        for name in settings[key]:
+            if name not in planned:
+                raise ConfigError(
+                    f"config/config.yaml: key {key!r}: cell {name!r} is not in this study"
+                    f"{_nearest(name, sorted(planned))}"
+                )
     return Study(root, settings, architectures, targets, sites, site, cells)
 
 
@@ -295,16 +302,12 @@ def _plan(study: Study, architecture: str, target: str) -> Cell:
     name = f"{architecture}/{target}"
     imported = study.config["recordings"].get(name)
     if imported is not None:
-        if not (study.root / imported).is_file():
-            wrong = "is not a regular file" if (study.root / imported).exists() else "does not exist"
-            raise ConfigError(
-                f"config/config.yaml: key 'recordings': the report of {name} ({imported}) {wrong}; "
-                "correct the path or remove the entry"
-            )
+        _require_file(study, "recordings", f"the report of {name}", imported)
         return Cell(architecture, target, "imported", source=imported)
     folder = Path(study.config["recordings_dir"]) / architecture / target
     if (study.root / folder).exists():
-        for required in RECORDING:
+        quality = [str(QUALITY)] if (study.root / folder / QUALITY.parent).exists() else []
+        for required in (*RECORDING, *quality):
             if not (study.root / folder / required).is_file():
                 raise ConfigError(
                     f"{folder / required}: is no regular file, so the recording of {name} is not whole; "
@@ -321,3 +324,25 @@ def _plan(study: Study, architecture: str, target: str) -> Cell:
     else:
         reason = f"no recording here; {architecture} is captured at {home}"
     return Cell(architecture, target, "absent", reason=reason)
+
+
+def _with_quality(study: Study, cell: Cell) -> Cell:
+    """Return the cell with its comparison of quality: the user's own, else the one of its recording."""
+    given = study.config["quality"].get(cell.name)
+    if given is not None:
+        _require_file(study, "quality", f"the comparison of {cell.name}", given)
+        return replace(cell, quality=given)
+    if cell.origin == "recorded" and cell.source is not None:
+        recorded = Path(cell.source).parent / QUALITY
+        if (study.root / recorded).is_file():
+            return replace(cell, quality=str(recorded))
+    return cell
+
+
+def _require_file(study: Study, key: str, what: str, path: str) -> None:
+    """Refuse a path of the configuration that is no regular file."""
+    if not (study.root / path).is_file():
+        wrong = "is not a regular file" if (study.root / path).exists() else "does not exist"
+        raise ConfigError(
+            f"config/config.yaml: key {key!r}: {what} ({path}) {wrong}; correct the path or remove the entry"
+        )

@@ -1,11 +1,15 @@
-"""Files that are whole or absent: written under a temporary name in the same folder, then renamed."""
+"""Files that are whole or absent (written under a temporary name beside their own, then renamed)."""
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from gpuatlas.errors import InputRefused
 
 
 @contextmanager
@@ -41,3 +45,28 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: object) -> None:
     """Write `content` as indented JSON, whole or not at all."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, remedy: str = "restore the file") -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    InputRefused
+        If the file cannot be read or holds anything else; `remedy` is what the sentence says to do.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputRefused(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    except ValueError as error:
+        raise InputRefused(f"{path}: is not valid JSON; {remedy}") from error
+    if not isinstance(content, dict):
+        raise InputRefused(f"{path}: must hold a JSON object; {remedy}")
+    return content
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hex digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

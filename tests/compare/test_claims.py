@@ -154,7 +154,7 @@ def test_speed_is_judged_by_unprofiled_step_times_only(steps):
 def test_quality_is_not_measured_without_a_measurement(steps):
     verdicts = steps({"h100/baseline": {}, "h100/opt1": {}})
     verdict = verdicts["opt1-quality", "h100/opt1", "paper_cell"]
-    assert (verdict["status"], verdict["explanation"]) == ("not_measured", "not measured (not collected)")
+    assert (verdict["status"], verdict["explanation"]) == ("not_measured", "not measured (no quality runs)")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,10 @@ def test_an_import_says_that_its_coverage_is_unknown(tmp_path):
     assert manifest["coverage"] is None
     assert not manifest["comparable"]
     assert "imported, coverage unknown" in manifest["notes"][0]
+    plan = json.loads((folder / "capture/plan.json").read_text())
+    given = hashlib.sha256((WINDOWS / "opt1" / "report.ncu-repz").read_bytes()).hexdigest()
+    assert plan["source"] == {"name": "report.ncu-repz", "sha256": given}
+    assert manifest["source"] == plan["source"]
     gpu = json.loads((folder / "capture/environment.json").read_text())["gpu"]
     assert (gpu["name"], gpu["cc"], gpu["sm_count"]) == ("NVIDIA H200", "9.0", 132)
 

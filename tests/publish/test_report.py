@@ -17,7 +17,7 @@ from gpuatlas.compare.verdicts import write_claims
 from gpuatlas.errors import InputRefused
 from gpuatlas.figures import FIGURES
 from gpuatlas.figures.draw import draw
-from gpuatlas.publish.cell import sha256
+from gpuatlas.files import sha256
 from gpuatlas.publish.report import caption_html, write_report
 
 CLAIMS = studies.ROOT / "config" / "claims.yaml"

@@ -11,8 +11,7 @@ from gpuatlas.compare.claimfile import load_claims
 from gpuatlas.config import RECORDING, resolve
 from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.figures import FIGURES
-from gpuatlas.files import write_json
-from gpuatlas.publish.cell import sha256
+from gpuatlas.files import sha256, write_json
 from gpuatlas.publish.sources import check_sources
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
 from gpuatlas.submission import (
@@ -60,6 +59,7 @@ STAGE_SOURCES = {
     "convert": ["ncurep/*.py", "tables/*.py", "names.py", "capture/refused.py"],
     "describe": ["publish/cell.py", "capture/refused.py"],
     "compare": ["compare/*", "tables/schema.py", "names.py"],
+    "quality": ["publish/quality.py", "publish/device.py"],
     "figures": ["figures/*"],
     "report": ["publish/report.py", "publish/*.j2"],
 }
@@ -98,10 +98,14 @@ def cell_of(wildcards):
     return cell
 
 
-def of_origin(*origins):
-    """Regular expression of the cells whose capture comes from `origins`; matches nothing if there are none."""
-    names = [re.escape(cell.name) for origin in origins for cell in STUDY.of_origin(origin)]
-    return "|".join(names) if names else "(?!)"
+def one_of(cells):
+    """Regular expression of the names of `cells`; matches nothing if there are none."""
+    return "|".join(re.escape(cell.name) for cell in cells) or "(?!)"
+
+
+def of_origin(origin):
+    """Regular expression of the cells whose capture comes from `origin`."""
+    return one_of(STUDY.of_origin(origin))
 
 
 def site_name(wildcards):
@@ -235,6 +239,7 @@ def published():
         *manifests(),
         *tables_of(STUDY.present()),
         *[path for cell in STUDY.present() for path in (*capture_files(cell.name), *measured_files(cell))],
+        *quality_files(STUDY.cells),
         *expand("results/compare/{name}.{kind}", name=COMPARISONS, kind=["parquet", "csv"]),
         "results/claims/verdicts.md",
         *expand("results/claims/{name}.{kind}", name=CLAIM_TABLES, kind=["parquet", "csv"]),
@@ -258,6 +263,13 @@ def forget_absent_cells():
             shutil.rmtree(folder)
 
 
+def forget_quality():
+    """Remove the copies of comparisons of quality that left the study: they would be judged with the others."""
+    for cell in STUDY.cells:
+        if cell.quality is None:
+            shutil.rmtree(f"results/cells/{cell.name}/quality", ignore_errors=True)
+
+
 def tables_of(cells):
     """The Parquet tables of `cells`."""
     return [
@@ -273,9 +285,20 @@ def measured_files(cell):
     timing = expand(f"{here}/timing/{{file}}", file=TIMING_FILES)
     if cell.origin == "captured":
         training = expand(f"{here}/train/{{file}}", file=TRAIN_FILES) if config["train"] else []
-        return timing + training
+        return [*timing, *training, *quality_files([cell])]
     recorded = cell.origin == "recorded" and (Path(cell.source).parent / "timing").is_dir()
-    return timing if recorded else []
+    return [*(timing if recorded else []), *quality_files([cell])]
+
+
+def quality_files(cells):
+    """The comparisons of quality of those of `cells` that have one."""
+    return [f"results/cells/{cell.name}/quality/quality.json" for cell in cells if cell.quality]
+
+
+def quality_sources(wildcards):
+    """A cell's comparison of quality and the runs beside it."""
+    source = Path(STUDY.cell(wildcards.cell).quality)
+    return [str(source), *map(str, sorted(source.parent.glob("quality-*/quality.json")))]
 
 
 def smoke_files():
@@ -326,7 +349,8 @@ def content(wildcards):
     """
     cell = STUDY.cell(wildcards.cell)
     source = Path(cell.source)
-    files = sorted(source.parent.rglob("*")) if cell.origin == "recorded" else [source]
+    folder = source.parent
+    files = sorted([*folder.glob("*"), *folder.glob("timing/*")]) if cell.origin == "recorded" else [source]
     return [sha256(path) for path in files if path.is_file()]
 
 
@@ -373,6 +397,7 @@ shell.prefix("set -euo pipefail; trap : TERM; ")
 
 
 onstart:
+    forget_quality()
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name in CELL_RULES]
     sites = sorted({site_name(job.wildcards) for job in jobs})
     try:

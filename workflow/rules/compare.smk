@@ -20,11 +20,33 @@ rule study:
         write_json(Path(output.config), params.config)
 
 
+# How far a cell's target lies from baseline in quality: runs of the user, or those that a recording brings along.
+rule quality:
+    input:
+        quality_sources,
+        "config/architectures.yaml",
+        stage_sources("quality"),
+    output:
+        "results/cells/{cell}/quality/quality.json",
+    log:
+        "logs/quality/{cell}.log",
+    wildcard_constraints:
+        cell=one_of(cell for cell in STUDY.cells if cell.quality),
+    localrule: True
+    conda:
+        ENVIRONMENT
+    message:
+        "Taking the quality runs of {wildcards.cell}"
+    shell:
+        "gpuatlas quality {input[0]:q} --cell {wildcards.cell} --results results &> {log}"
+
+
 rule compare:
     input:
         "results/study.json",
         manifests(),
         tables_of(STUDY.present()),
+        quality_files(STUDY.cells),
         stage_sources("compare"),
     output:
         expand("results/compare/{name}.{kind}", name=COMPARISONS, kind=["parquet", "csv"]),

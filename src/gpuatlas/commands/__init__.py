@@ -11,7 +11,7 @@ MODULES: dict[str, Sequence[str]] = {
     "cluster": ("launch", "image"),
     "reports": ("convert", "check", "slim", "info"),
     "study": ("compare", "claims", "figures", "report"),
-    "publish": ("import", "describe"),
+    "publish": ("import", "describe", "quality"),
 }
 """Module -> its commands, in the order in which `gpuatlas --help` lists them."""
 

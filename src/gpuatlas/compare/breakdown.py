@@ -1,11 +1,8 @@
 """Where the GPU time goes: totals of a capture, by kernel class and by kernel."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gpuatlas.compare import catalog
 from gpuatlas.compare.captures import Capture, Mask
@@ -13,9 +10,6 @@ from gpuatlas.compare.kernels import CONVOLUTION
 from gpuatlas.compare.rollup import apply, evaluate
 from gpuatlas.compare.rows import Figure, Row, row
 from gpuatlas.compare.study import Cell
-from gpuatlas.errors import InputRefused
-
-TIMING_REPEATS = 5
 
 
 def groups(capture: Capture) -> Iterator[tuple[str, Mask]]:
@@ -66,44 +60,6 @@ def absent_rows(cell: Cell) -> Iterator[Row]:
     for metric in catalog.load().metrics.values():
         yield row(cell, "step", "", metric.name, Figure(None, cell.absence))
     yield row(cell, "step", "", "tensor_time_share", Figure(None, cell.absence))
-
-
-def timing_rows(cell: Cell, results: Path) -> Iterator[Row]:
-    """Yield the unprofiled step time of a cell: the only figures that speak of speed.
-
-    These are whole, unprofiled steps whatever the capture is, so they carry no window.
-    """
-    path = results / "cells" / cell.architecture / cell.target / "timing" / "timings.parquet"
-    names = ("step_ms", "step_ms_spread")
-    if not path.is_file():
-        reason = cell.absence if cell.absent else "not timed"
-        for name in names:
-            yield Row(cell.architecture, cell.target, "step", "", name, None, "ms", reason=reason)
-        return
-    try:
-        table = pq.read_table(path, columns=["variant", "step_ms"])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputRefused(f"{path}: is not a readable table of timings; time the cell again") from error
-    times: dict[str, list[float]] = {}
-    for variant, value in zip(table["variant"].to_pylist(), table["step_ms"].to_pylist(), strict=True):
-        if value is not None:
-            times.setdefault(variant, []).append(value)
-    for variant, values in sorted(times.items()):
-        figures = (float(np.median(values)), max(values) - min(values))
-        enough = len(values) >= TIMING_REPEATS
-        few = f"only {len(values)} repeats; {TIMING_REPEATS} are needed"
-        label = "" if variant == "autotune_off" else variant
-        for name, value in zip(names, figures, strict=True):
-            yield Row(
-                cell.architecture,
-                cell.target,
-                "step",
-                label,
-                name,
-                value if enough else None,
-                "ms",
-                reason=None if enough else few,
-            )
 
 
 def class_rows(capture: Capture) -> Iterator[Row]:

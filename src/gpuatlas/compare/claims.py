@@ -4,23 +4,21 @@ Nothing here compares a window with anything: a figure takes part only if it sta
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpuatlas.compare import catalog
 from gpuatlas.compare.claimfile import Check, Claim
 from gpuatlas.compare.study import Cell, Study
-
-# Unprofiled step times cover whole steps whatever the capture is.
-TIMED = ("step_ms", "step_ms_spread")
+from gpuatlas.compare.unprofiled import UNPROFILED
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A figure of one cell, or the reason why there is none that a claim may use."""
+    """A figure of one cell, with what the measurement was; or why there is none that a claim may use."""
 
     value: float | None
-    reason: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check of a claim says of one cell; `measured` is a ratio for ratio, rises and falls."""
+    """What one check of a claim says of one cell; `measured` is a ratio for ratio, rises and falls.
+
+    `explanation` is the result in a sentence, or the bare reason why there is none.
+    """
 
     subject: Subject
     status: str
@@ -57,8 +58,25 @@ class Verdict:
     kind: str
     status: str
     explanation: str
-    results: tuple[CheckResult, ...] = field(default=())
-    cells: tuple[Cell, ...] = field(default=())
+    results: tuple[CheckResult, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def profiled(self) -> bool:
+        """Whether any of its checks is about a profile."""
+        return any(result.subject.check.metric not in UNPROFILED for result in self.results)
+
+    @property
+    def window(self) -> str | None:
+        """The window that the cell's profile is limited to, where the verdict is about a profile."""
+        return self.cell.window if self.profiled else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Least coverage of the profiles behind the verdict; None if none is known, or none is behind it."""
+        if not self.profiled:
+            return None
+        return min((cell.coverage for cell in self.cells if cell.coverage is not None), default=None)
 
 
 class Figures:
@@ -79,9 +97,8 @@ class Figures:
         """Return a figure of a cell: over the whole step, or summed over kernel classes."""
         key = (cell.architecture, cell.target, metric)
         row = self.whole.get(key)
-        if metric in TIMED:
-            value = row["value"] if row else None
-            return Measurement(value, None if value is not None else (row or {}).get("reason") or "not timed")
+        if metric in UNPROFILED:
+            return Measurement(row["value"], row["reason"]) if row else Measurement(None, cell.absence)
         blocked = not_comparable(cell)
         if blocked is not None:
             return Measurement(None, blocked)
@@ -175,10 +192,10 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
     if not measured:
         # What the cell itself lacks says it all; what its references lack would only repeat it.
         own = not_comparable(results[0].subject.cell)
-        return "not_measured", f"not measured ({own})" if own else "; ".join(reasons)
+        return "not_measured", f"not measured ({own if own in reasons else '; '.join(reasons)})"
     text = "; ".join(r.explanation for r in measured)
     if results[0].status == "not_measured":  # the principal check: the others alone do not make a verdict
-        return "not_measured", f"{results[0].explanation}; besides: {text}"
+        return "not_measured", f"not measured ({results[0].explanation}); besides: {text}"
     if lost:
         text += f"; {len(lost)} of {len(results)} checks not measured: {'; '.join(reasons)}"
     found = {r.status for r in measured}
@@ -198,12 +215,11 @@ def _check(subject: Subject, measured: Cell, reference: Cell, figures: Figures) 
     value = figures.get(measured, check.metric, check.classes)
     base = figures.get(reference, check.metric, check.classes) if check.relative else Measurement(None)
     needed = [(value, measured), *([(base, reference)] if check.relative else [])]
-    lost = next((f"{m.reason}{_whose(c, subject.cell)}" for m, c in needed if m.value is None), None)
+    lost = next((f"{m.note}{_whose(c, subject.cell)}" for m, c in needed if m.value is None), None)
     if lost is None and unit == "×" and base.value == 0:
         lost = f"{title} of {reference.name} is 0: no ratio"
     if lost is not None or value.value is None:
-        text = f"not measured ({lost})"
-        return CheckResult(subject, "not_measured", None, None, None, expected, unit, text)
+        return CheckResult(subject, "not_measured", None, None, None, expected, unit, str(lost))
     shown = value.value / base.value if unit == "×" and base.value else value.value
     if check.kind == "near":
         expected = base.value
@@ -211,7 +227,7 @@ def _check(subject: Subject, measured: Cell, reference: Cell, figures: Figures) 
     text = f"{title} of {measured.name} is {_number(shown)} {unit}"
     if unit == "×":
         text = f"{title} of {measured.name} is {_number(shown)}× that of {reference.name}"
-    text += f" ({_words(check, expected, unit)}): {status}"
+    text += f" ({_words(check, expected, unit)}): {status}" + (f" ({value.note})" if value.note else "")
     return CheckResult(subject, status, value.value, base.value, shown, expected, unit, text)
 
 

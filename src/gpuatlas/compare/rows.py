@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
 from gpuatlas.errors import InputRefused
-from gpuatlas.files import whole
+from gpuatlas.files import sha256, whole
 from gpuatlas.tables import schema
 
 
@@ -107,14 +106,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return list(table.to_pylist())
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    return sha256(path.read_bytes()).hexdigest()
-
-
 def sources_of(root: Path, paths: Sequence[Path]) -> dict[str, str]:
     """Return relative path to SHA-256 for the files that exist."""
-    return {str(path.relative_to(root)): digest(path) for path in paths if path.is_file()}
+    return {str(path.relative_to(root)): sha256(path) for path in paths if path.is_file()}
 
 
 def _lines(sources: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuatlas import console
-from gpuatlas.compare.breakdown import absent_rows, class_rows, kernel_rows, summary_rows, timing_rows
+from gpuatlas.compare.breakdown import absent_rows, class_rows, kernel_rows, summary_rows
 from gpuatlas.compare.captures import Capture, load_capture, table_path
 from gpuatlas.compare.instructions import instruction_rows
 from gpuatlas.compare.priority import priority_rows
@@ -12,6 +12,7 @@ from gpuatlas.compare.roofline import roofline_rows
 from gpuatlas.compare.rows import Row, sources_of, write_rows
 from gpuatlas.compare.stalls import stall_rows
 from gpuatlas.compare.study import load_study
+from gpuatlas.compare.unprofiled import quality_path, timing_path, unprofiled_rows
 
 TABLES: dict[str, Callable[[Capture], Iterator[Row]]] = {
     "summary": summary_rows,
@@ -57,7 +58,8 @@ def compare(results: Path) -> dict[str, int]:
                 for name, build in TABLES.items():
                     rows[name].extend(build(capture))
                 read.extend(table_path(results, name, cell) for name in ("launches", "metrics", "rules"))
-            rows["summary"].extend(timing_rows(cell, results))
+            rows["summary"].extend(unprofiled_rows(cell, results))
+            read += [timing_path(results, cell), quality_path(results, cell)]
             progress.advance(task)
     sources = sources_of(results, read)
     for name, found in rows.items():

@@ -1,11 +1,13 @@
 """The study as the workflow describes it: results/study.json and the cells' manifests."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.files import read_json
+
+REMEDY = "delete it and run the workflow again"
 
 REFUSED = "counters refused"
 """How a cell without permitted counters is called in tables, verdicts and figures."""
@@ -123,16 +125,6 @@ class Study:
         ]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputRefused(f"{path}: is not valid JSON; delete it and run the workflow again") from error
-    if not isinstance(loaded, dict):
-        raise InputRefused(f"{path}: must hold a JSON object; delete it and run the workflow again")
-    return loaded
-
-
 def load_study(results: Path) -> Study:
     """Read ``study.json`` and every ``cells/*/*/cell.json`` under a results folder.
 
@@ -148,7 +140,7 @@ def load_study(results: Path) -> Study:
         raise ConfigError(
             f"{path}: there is no such file; give --results the folder that the workflow writes"
         )
-    raw = _read_json(path)
+    raw = read_json(path, REMEDY)
     try:
         cells = tuple(_cell(results, entry) for entry in raw["cells"])
         return Study(raw["workload"], raw["site"], raw["architectures"], raw["targets"], cells)
@@ -163,5 +155,5 @@ def _cell(results: Path, entry: dict[str, Any]) -> Cell:
     if origin != "absent":
         if not path.is_file():
             raise InputRefused(f"{path}: is missing though the cell is {origin}; run the workflow for it")
-        manifest = _read_json(path)
+        manifest = read_json(path, REMEDY)
     return Cell(architecture, target, origin, entry.get("reason"), entry.get("site"), manifest)

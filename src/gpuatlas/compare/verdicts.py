@@ -13,6 +13,7 @@ from gpuatlas.compare.claimfile import Claim, load_claims
 from gpuatlas.compare.claims import CheckResult, Figures, Verdict, judge
 from gpuatlas.compare.rows import Row, read_rows, sources_of, write_rows, write_table
 from gpuatlas.compare.study import Cell, load_study
+from gpuatlas.compare.unprofiled import quality_path, timing_path
 from gpuatlas.files import write_text
 from gpuatlas.tables import schema
 
@@ -110,8 +111,7 @@ def _inputs(cells: Sequence[Cell], results: Path) -> list[str]:
         found.update(
             sources_of(results, [table_path(results, name, cell) for name in ("launches", "metrics")])
         )
-        timing = results / "cells" / cell.architecture / cell.target / "timing" / "timings.parquet"
-        found.update(sources_of(results, [timing]))
+        found.update(sources_of(results, [timing_path(results, cell), quality_path(results, cell)]))
         for path, value in (cell.manifest.get("files") or {}).items():
             if path.startswith("capture/report"):
                 found[f"cells/{cell.name}/{path}"] = value
@@ -132,7 +132,6 @@ def _evidence(cell: Cell) -> str | None:
 
 def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
     principal = verdict.results[0]
-    shares = [cell.coverage for cell in verdict.cells if cell.coverage is not None]
     return {
         "claim": verdict.claim.name,
         "architecture": verdict.cell.architecture,
@@ -143,8 +142,8 @@ def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
         "expected": principal.expected,
         "tolerance": principal.subject.check.tolerance,
         "unit": principal.unit,
-        "coverage": min(shares) if shares else None,
-        "window": verdict.cell.window,
+        "coverage": verdict.coverage,
+        "window": verdict.window,
         "evidence": _evidence(verdict.cell),
         "explanation": verdict.explanation,
         "inputs": _inputs(verdict.cells, results),
@@ -194,12 +193,11 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         lines += [f"## {claim.name}", "", f"> {claim.text} ({claim.source})", ""]
         lines += ["| cell | kind | verdict | coverage | why |", "|---|---|---|---|---|"]
         for verdict in (v for v in verdicts if v.claim is claim):
-            entry = [c.coverage for c in verdict.cells if c.coverage is not None]
             cells = (
                 verdict.cell.name,
                 "analogue" if verdict.kind == "analogue" else "as in the paper",
                 f"**{WORDS[verdict.status]}**",
-                f"{min(entry):.1%}" if entry else "–",
+                "–" if verdict.coverage is None else f"{verdict.coverage:.1%}",
                 verdict.explanation,
             )
             lines.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")

@@ -1,7 +1,6 @@
 """A cell's manifest: what it is, where it comes from, what it covers, and the SHA-256 of each file."""
 
-import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gpuatlas.capture.refused import refusal
-from gpuatlas.config import read_yaml
-from gpuatlas.errors import ConfigError, InputRefused
-from gpuatlas.files import write_json
-from gpuatlas.publish.device import require_architecture
+from gpuatlas.errors import InputRefused
+from gpuatlas.files import read_json, sha256, write_json
+from gpuatlas.publish.device import load_architecture, require_architecture
 
 SCHEMA_VERSION = 1
 # Versions that a session table tells, under the manifest's names.
@@ -46,50 +44,25 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         If the report was measured on another architecture, or a file that the manifest needs is not valid.
     """
     architecture, _, target = name.partition("/")
-    known = read_yaml(architectures)
-    if architecture not in known:
-        raise ConfigError(
-            f"{architectures}: has no architecture {architecture!r}; add it or correct the cell"
-        )
+    entry = load_architecture(architectures, name)
     folder = results / "cells" / name
-    tables = {
-        table: results
-        / "tables"
-        / table
-        / f"architecture={architecture}"
-        / f"target={target}"
-        / "part.parquet"
-        for table in ("launches", "metrics", "session")
-    }
-    plan = _read_json(folder / "capture" / "plan.json")
+    place = Path(f"architecture={architecture}") / f"target={target}" / "part.parquet"
+    tables = {table: results / "tables" / table / place for table in ("launches", "metrics", "session")}
+    plan = read_json(folder / "capture" / "plan.json")
     refused = refusal(folder / "capture" / "plan.json")
-    session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
     if refused is None:
+        session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
         device = _device(tables["metrics"])
         versions = {short: session.get(key) for short, key in _VERSIONS.items()}
     else:
         device, versions = _of_record(folder / "capture" / "environment.json")
-    notes = _check_device(device, known[architecture], name, folder / "capture" / "report.ncu-repz")
-    whole_gpu = device["sm_count"] in known[architecture]["sm_counts"]
+    require_architecture(device, entry, name, folder / "capture" / "report.ncu-repz")
     coverage = None
     if plan.get("coverage_time") is not None:
         coverage = {"time": plan["coverage_time"], "launches": plan.get("coverage_launches")}
-    if origin == "imported" and coverage is None:
-        notes.append("imported, coverage unknown: shown by itself, compared with nothing")
-    window = plan.get("window")
-    if window is not None:
-        notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
-    if refused is not None:
-        notes.append(
-            f"counters refused ({refused}): it has its unprofiled times and its timeline, no profile"
-        )
-    notes += plan.get("flags", [])
-    if plan.get("unmatched_time"):
-        notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
     step = _step(folder / "timing")
     weighted = step is not None or plan.get("mode") == "first:inf"
-    if coverage is not None and not weighted:
-        notes.append("no timeline says how often a step launches what was measured: comparable with nothing")
+    whole_gpu = device["sm_count"] in entry["sm_counts"]
     durations = pq.read_table(tables["launches"], columns=["duration_ns"]).column("duration_ns")
     manifest = {
         "schema": SCHEMA_VERSION,
@@ -97,8 +70,9 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         "architecture": architecture,
         "target": target,
         "origin": origin,
-        "comparable": window is None and coverage is not None and weighted and whole_gpu,
-        "window": window,
+        "source": plan.get("source"),
+        "comparable": plan.get("window") is None and coverage is not None and weighted and whole_gpu,
+        "window": plan.get("window"),
         "refused": refused,
         "coverage": coverage,
         "step": step,
@@ -107,7 +81,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         "versions": versions,
         "launches": len(durations) if refused is None else None,
         "gpu_time_ns": pc.sum(durations).as_py(),
-        "notes": notes,
+        "notes": _notes(plan, refused, origin, device, entry, weighted=weighted),
         "files": {
             str(path.relative_to(folder)): sha256(path)
             for path in sorted(folder.rglob("*"))
@@ -118,26 +92,42 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     return manifest
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as 64 hex digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputRefused(f"{path}: is not valid JSON; restore the file") from error
-    if not isinstance(content, dict):
-        raise InputRefused(f"{path}: must hold one JSON object; restore the file")
-    return content
+def _notes(
+    plan: Mapping[str, Any],
+    refused: str | None,
+    origin: str,
+    device: Mapping[str, Any],
+    architecture: Mapping[str, Any],
+    *,
+    weighted: bool,
+) -> list[str]:
+    """Return what a reader must know of a cell, a sentence each."""
+    notes, covered, window = [], plan.get("coverage_time") is not None, plan.get("window")
+    if device["sm_count"] not in architecture["sm_counts"]:
+        part = f"{device['sm_count']} multiprocessors: not a whole {architecture['label']}"
+        notes.append(f"{part}, comparable with nothing")
+    if architecture["label"] not in device["name"]:
+        notes.append(f"the device calls itself {device['name']}")
+    if origin == "imported" and not covered:
+        notes.append("imported, coverage unknown: shown by itself, compared with nothing")
+    if window is not None:
+        notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
+    if refused is not None:
+        notes.append(
+            f"counters refused ({refused}): it has its unprofiled times and its timeline, no profile"
+        )
+    notes += plan.get("flags", [])
+    if plan.get("unmatched_time"):
+        notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
+    if covered and not weighted:
+        notes.append("no timeline says how often a step launches what was measured: comparable with nothing")
+    return notes
 
 
 def _evidence(folder: Path) -> dict[str, Any]:
     path = folder / "timing" / "evidence.json"
     if path.is_file():
-        found = _read_json(path)
+        found = read_json(path)
         return {"in_effect": found["in_effect"], "checks": found["checks"]}
     return {"in_effect": "unknown", "checks": []}
 
@@ -158,7 +148,7 @@ def _step(timing: Path) -> dict[str, Any] | None:
 
 def _of_record(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the device and the versions by an environment record, for a cell without a report."""
-    record = _read_json(path)
+    record = read_json(path)
     gpu, stack = record.get("gpu") or {}, record.get("stack") or {}
     device = {"name": gpu.get("name"), "compute_capability": gpu.get("cc"), "sm_count": gpu.get("sm_count")}
     missing = [key for key, value in device.items() if value is None]
@@ -189,13 +179,3 @@ def _device(metrics: Path) -> dict[str, Any]:
         "compute_capability": f"{found['compute_capability_major']}.{found['compute_capability_minor']}",
         "sm_count": found["multiprocessor_count"],
     }
-
-
-def _check_device(device: dict[str, Any], architecture: dict[str, Any], name: str, report: Path) -> list[str]:
-    require_architecture(device, architecture, name, report)
-    notes, count = [], device["sm_count"]
-    if count not in architecture["sm_counts"]:
-        notes.append(f"{count} multiprocessors: not a whole {architecture['label']}, comparable with nothing")
-    if architecture["label"] not in device["name"]:
-        notes.append(f"the device calls itself {device['name']}")
-    return notes

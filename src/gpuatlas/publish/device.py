@@ -1,8 +1,11 @@
 """Which GPU a report was measured on, and whether that is the cell's."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from gpuatlas.errors import InputRefused
+from gpuatlas.config import read_yaml
+from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.ncurep.report import Outline
 
 _PREFIX = "device__attribute_"
@@ -22,8 +25,23 @@ def device_of(report: Outline) -> dict[str, Any]:
     }
 
 
+def load_architecture(architectures: Path, cell: str) -> dict[str, Any]:
+    """Return the entry of a cell's architecture in ``config/architectures.yaml``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    known, name = read_yaml(architectures), cell.partition("/")[0]
+    if name not in known:
+        raise ConfigError(f"{architectures}: has no architecture {name!r}; add it or correct the cell")
+    entry: dict[str, Any] = known[name]
+    return entry
+
+
 def require_architecture(
-    device: dict[str, Any], architecture: dict[str, Any], cell: str, report: object
+    device: Mapping[str, Any], architecture: Mapping[str, Any], cell: str, report: object
 ) -> None:
     """Refuse a report that was measured on another architecture than its cell's.
 
@@ -34,6 +52,7 @@ def require_architecture(
     """
     if device["compute_capability"] != architecture["compute_capability"]:
         raise InputRefused(
-            f"{report}: measured on {device['name']} (compute capability {device['compute_capability']}), "
-            f"but cell {cell} is of {architecture['compute_capability']}; put it where it belongs"
+            f"{report}: measured on {device['name']} (compute capability "
+            f"{device['compute_capability'] or 'unknown'}), but cell {cell} is of "
+            f"{architecture['compute_capability']}; put it where it belongs"
         )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.files import write_json
+from gpuatlas.files import sha256, write_json
 from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.ncurep.slim import slim
 from gpuatlas.publish.device import device_of
@@ -32,15 +32,17 @@ def import_report(report: Path, out: Path) -> int:
         If the report is damaged or holds no launch; nothing is written then.
     """
     slimmed = slim(report, out / "report.ncu-repz")
-    write_json(out / "plan.json", _plan(slimmed.launches))
+    write_json(out / "plan.json", _plan(report, slimmed.launches))
     write_json(out / "environment.json", _environment(outline(out / "report.ncu-repz")))
     return slimmed.launches
 
 
-def _plan(launches: int) -> dict[str, Any]:
+def _plan(report: Path, launches: int) -> dict[str, Any]:
+    """Return what is known of the capture: of the file the name and the digest, not where it lay."""
     return {
         "schema": SCHEMA_VERSION,
         "mode": "imported",
+        "source": {"name": report.name, "sha256": sha256(report)},
         "window": None,
         "configs_total": None,
         "configs_measured": None,

@@ -2,7 +2,6 @@
 
 import base64
 import html
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuatlas import __version__
-from gpuatlas.compare.rows import digest, read_rows
+from gpuatlas.compare.rows import read_rows
 from gpuatlas.compare.run import TABLES
 from gpuatlas.compare.study import Cell, Study, load_study
 from gpuatlas.compare.verdicts import STATUSES, WORDS
 from gpuatlas.errors import InputRefused
 from gpuatlas.figures import FIGURES
-from gpuatlas.files import write_text
+from gpuatlas.files import read_json, sha256, write_text
 
 SMOKE = "Smoke test"
 SMOKE_CAPTION = (
@@ -75,7 +74,7 @@ def write_report(results: Path, captions: Path) -> Path:
         refused=[cell for cell in study.cells if cell.refused],
         cells=[_provenance(cell) for cell in study.cells if not cell.absent],
         absent=[cell for cell in study.cells if cell.absent],
-        tables=[(name, digest(results / "compare" / f"{name}.parquet")) for name in TABLES],
+        tables=[(name, sha256(results / "compare" / f"{name}.parquet")) for name in TABLES],
         version=__version__,
     )
     path = results / "report.html"
@@ -170,6 +169,7 @@ def _provenance(cell: Cell) -> dict[str, Any]:
     return {
         "name": cell.name,
         "what": f"{cell.origin}; {cell.describe()}",
+        "source": cell.manifest.get("source"),
         "notes": cell.manifest.get("notes", []),
         "device": f"{device.get('name', 'unknown')}, cc {device.get('compute_capability', '?')}, "
         f"{device.get('sm_count', '?')} SMs",
@@ -203,12 +203,7 @@ def _training(name: str, folder: Path) -> dict[str, Any] | None:
     record, picture = folder / "loss.json", folder / "sample.png"
     if not record.is_file() and not picture.is_file():
         return None
-    told: dict[str, Any] = {}
-    if record.is_file():
-        try:
-            told = json.loads(record.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputRefused(f"{record}: is not valid JSON; train the cell again") from error
+    told = read_json(record, "train the cell again") if record.is_file() else {}
     losses = [float(value) for value in told.get("loss", [])]
     parts = [
         f"{told['network']}, {told['size']}³" if "network" in told else "",

@@ -5,17 +5,22 @@ from gpuatlas.config import Study
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import outline
 from gpuatlas.publish.device import device_of, require_architecture
+from gpuatlas.publish.quality import read_quality
 
 
 def check_sources(study: Study) -> None:
-    """Check the reports of the recorded and imported cells: whole, and of the cell's architecture.
+    """Check reports and comparisons of quality that the study is given: whole, and of their cells.
 
     Raises
     ------
     InputRefused
-        If a report is damaged, holds no launch, or was measured on another architecture. A recording whose
-        counters were refused has no report to look at.
+        If a report is damaged, holds no launch, or was measured on another architecture; or a comparison of
+        quality is damaged or of another cell. A recording whose counters were refused has no report to look
+        at.
     """
+    for cell in study.cells:
+        if cell.quality is not None:
+            read_quality(study.root / cell.quality, cell.name, study.architectures[cell.architecture])
     for cell in study.present():
         if cell.source is None:
             continue
