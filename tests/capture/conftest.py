@@ -39,24 +39,50 @@ def recording(recorded: Path) -> Recording:
     return read(recorded)
 
 
+# What nvidia-smi tells of the machine that the recordings were made on.
+GPU = {
+    "name": "NVIDIA H200",
+    "compute_cap": "9.0",
+    "driver_version": "580.159.04",
+    "memory.free": "143000",
+    "clocks.sm": "1980",
+    "clocks.max.sm": "1980",
+    "mig.mode.current": "Disabled",
+    "clocks_event_reasons.active": "0x0000000000000000",
+}
+
+
+def install(folder: Path, **script: object) -> None:
+    """Put a stand-in for ncu into `folder`; its script says what the program launches and what goes wrong."""
+    told = folder / "script.json"
+    told.write_text(json.dumps(script))
+    (folder / "calls.jsonl").unlink(missing_ok=True)
+    program = folder / "ncu"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from pathlib import Path\nfrom tests.capture.stand_in import main\nmain(Path({str(told)!r}))\n"
+    )
+    program.chmod(0o755)
+
+
+def show_gpu(folder: Path, gpu: dict[str, str] = GPU) -> None:
+    """Put an nvidia-smi into `folder` that tells of a GPU."""
+    cases = "".join(f'  --query-gpu={key}) echo "{value}";;\n' for key, value in gpu.items())
+    path = folder / "nvidia-smi"
+    path.write_text(f'#!/bin/sh\ncase $2 in\n{cases}  *) echo "Field is not valid"; exit 2;;\nesac\n')
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Path) -> Make:
-    """Put a stand-in for ncu first on the PATH; its script says what the program launches and what goes wrong."""
+    """Put a stand-in for ncu first on the PATH."""
     if not HELP.is_file():
         pytest.skip(f"{HELP}: the real help text is not recorded yet")
     folder = tmp_path / "bin"
     folder.mkdir()
 
     def make(**script: object) -> Path:
-        told = folder / "script.json"
-        told.write_text(json.dumps({"recording": str(recorded), **script}))
-        (folder / "calls.jsonl").unlink(missing_ok=True)
-        program = folder / "ncu"
-        program.write_text(
-            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-            f"from pathlib import Path\nfrom tests.capture.stand_in import main\nmain(Path({str(told)!r}))\n"
-        )
-        program.chmod(0o755)
+        install(folder, **({"recording": str(recorded)} | script))
         return folder
 
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.capture.conftest import calls, key_of, write_timeline
+from tests.capture.conftest import calls, key_of, show_gpu, write_timeline
 from tests.capture.stand_in import ROOT
-from tests.capture.test_preflight import GPU
 
 from gpuatlas.capture.join import read_measured
 from gpuatlas.workload.inputs import step_checksum
@@ -27,10 +26,7 @@ def gpu(stand_in, tmp_path, recording):
 
     def make(**script: object) -> Path:
         folder = stand_in(**({"step": STEP} | script))
-        cases = "".join(f'  --query-gpu={key}) echo "{value}";;\n' for key, value in GPU.items())
-        path = folder / "nvidia-smi"
-        path.write_text(f"#!/bin/sh\ncase $2 in\n{cases}  *) exit 2;;\nesac\n")
-        path.chmod(0o755)
+        show_gpu(folder)
         return folder
 
     return make

@@ -4,20 +4,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.capture.conftest import GPU, show_gpu
 
 from gpuatlas.capture.machine import Machine
 from gpuatlas.capture.preflight import Finding, inspect, refused
 
-GPU = {
-    "name": "NVIDIA H200",
-    "compute_cap": "9.0",
-    "driver_version": "580.159.04",
-    "memory.free": "143000",
-    "clocks.sm": "1980",
-    "clocks.max.sm": "1980",
-    "mig.mode.current": "Disabled",
-    "clocks_event_reasons.active": "0x0000000000000000",
-}
 SITE = {"container": {"runtime": "apptainer", "command": "apptainer", "modules": []}}
 
 
@@ -57,9 +48,7 @@ class Built:
         (self.proc / "42" / "comm").write_text(name + "\n")
 
     def gpu(self, **fields: str) -> None:
-        answers = {**GPU, **{key.replace("__", "."): value for key, value in fields.items()}}
-        cases = "".join(f'  --query-gpu={key}) echo "{value}";;\n' for key, value in answers.items())
-        self.command("nvidia-smi", f'case $2 in\n{cases}  *) echo "Field is not valid"; exit 2;;\nesac')
+        show_gpu(self.bin, GPU | {key.replace("__", "."): value for key, value in fields.items()})
 
     def command(self, name: str, body: str) -> None:
         path = self.bin / name

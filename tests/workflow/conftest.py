@@ -1,4 +1,7 @@
-"""Copies of the project in which Snakemake really runs; one full run is shared and copied."""
+"""Copies of the project in which Snakemake really runs; one full run is shared and copied.
+
+They replay the windows that the tests keep, in `recordings`, and not what the project comes with.
+"""
 
 import os
 import shutil
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["Snakefile", "workflow", "config", "profiles", "src", "resources", "containers"]
+PARTS = ["Snakefile", "workflow", "config", "profiles", "src", "containers"]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -24,7 +27,28 @@ def copy_project(destination: Path) -> Path:
             shutil.copytree(source, destination / part, ignore=skip)
         else:
             shutil.copy2(source, destination / part)
+    shutil.copytree(ROOT / "tests" / "data" / "windows", destination / "recordings")
+    edit(
+        destination / "config" / "config.yaml",
+        "recordings_dir: resources/recordings",
+        "recordings_dir: recordings",
+    )
     return destination
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace what a file holds once."""
+    content = path.read_text()
+    assert old in content, f"{path} no longer holds {old!r}"
+    path.write_text(content.replace(old, new, 1))
+
+
+def without_smoke(project: Path) -> Path:
+    """Leave the smoke training out of a copy."""
+    config = project / "config" / "config.yaml"
+    text = config.read_text()
+    config.write_text(text[: text.index("\nsmoke:")] + "\nsmoke: false\n")
+    return project
 
 
 def run_snakemake(project: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -58,11 +82,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def full_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study run once from the recordings, without the smoke training."""
-    project = copy_project(tmp_path_factory.mktemp("full") / "project")
-    config = project / "config" / "config.yaml"
-    text = config.read_text()
-    start = text.index("\nsmoke:")
-    config.write_text(text[:start] + "\nsmoke: false\n")
+    project = without_smoke(copy_project(tmp_path_factory.mktemp("full") / "project"))
     run_snakemake(project, "--profile", "profiles/local")
     return project
 

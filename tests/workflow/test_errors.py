@@ -3,15 +3,9 @@
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    content = path.read_text()
-    assert old in content, f"{path} no longer holds {old!r}"
-    path.write_text(content.replace(old, new, 1))
+from tests.workflow.conftest import edit
 
 
 def our_lines(done) -> list[str]:
@@ -31,7 +25,7 @@ def our_lines(done) -> list[str]:
         ("config.yaml", "recordings: {}", "recordings: {b100/opt1: Snakefile}", r"cell 'b100/opt1' is not in this study"),
         ("architectures.yaml", "site: expanse", "site: expense", r"'v100\.site': unknown 'expense'; did you mean 'expanse'"),
         ("targets.yaml", "precision: ieee", "precision: fp32", r"config/targets\.yaml: key 'baseline\.precision'"),
-        ("config.yaml", "recordings_dir: resources/recordings", "recordings_dir: resources/recordingz", r"there is no folder 'resources/recordingz'"),
+        ("config.yaml", "recordings_dir: recordings", "recordings_dir: recordingz", r"there is no folder 'recordingz'"),
         ("config.yaml", "recordings: {}", "recordings: {1: x}", r"config/config\.yaml: key 1 is not a text"),
         ("config.yaml", "site: auto", "site: [auto", r"config/config\.yaml: is not valid YAML \(line"),
         ("sites/expanse.yaml", "partition: gpu-shared", "partitoin: gpu-shared", r"config/sites/expanse\.yaml: .*partitoin"),
@@ -60,21 +54,21 @@ def test_a_claim_of_an_unknown_metric(project, snakemake):
 
 @pytest.mark.parametrize("damage", ["empty", "cut in half"])
 def test_a_damaged_recording(project, snakemake, damage):
-    report = project / "resources/recordings/h200/opt1/report.ncu-repz"
+    report = project / "recordings/h200/opt1/report.ncu-repz"
     content = report.read_bytes()
     report.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
     target = "results/cells/h200/opt1/cell.json"
     done = snakemake(project, target, "--profile", "profiles/local", check=False)
     assert done.returncode == 3
     [line] = our_lines(done)
-    assert "resources/recordings/h200/opt1/report.ncu-repz" in line
+    assert "recordings/h200/opt1/report.ncu-repz" in line
     assert not (project / "results").exists()
     assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_report_of_another_architecture(project, snakemake):
     config = project / "config" / "config.yaml"
-    edit(config, "recordings: {}", "recordings: {a100/opt1: resources/recordings/h200/opt1/report.ncu-repz}")
+    edit(config, "recordings: {}", "recordings: {a100/opt1: recordings/h200/opt1/report.ncu-repz}")
     done = snakemake(project, "results/cells/a100/opt1/cell.json", "--profile", "profiles/local", check=False)
     assert done.returncode == 3
     [line] = our_lines(done)
@@ -84,11 +78,11 @@ def test_a_report_of_another_architecture(project, snakemake):
 
 @pytest.mark.parametrize("missing", ["plan.json", "environment.json", "report.ncu-repz"])
 def test_a_recording_that_is_not_whole(project, snakemake, missing):
-    (project / "resources/recordings/h200/opt1" / missing).unlink()
+    (project / "recordings/h200/opt1" / missing).unlink()
     done = snakemake(project, "-n", "--profile", "profiles/local", check=False)
     assert done.returncode == 2
     [line] = our_lines(done)
-    assert f"resources/recordings/h200/opt1/{missing}: is no regular file" in line
+    assert f"recordings/h200/opt1/{missing}: is no regular file" in line
 
 
 @pytest.mark.parametrize(

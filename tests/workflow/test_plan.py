@@ -123,3 +123,16 @@ def test_the_decoder_converts_again_and_captures_nothing(finished, snakemake):
     planned = jobs(snakemake(finished, "-n", "--profile", "profiles/local"))
     assert planned["convert"] == 3
     assert not {"capture_cell", "replay", "time_cell", "train_cell"} & set(planned)
+
+
+def test_timing_timeline_and_capture_share_what_the_compiler_tuned(project, snakemake):
+    target = "results/cells/a100/opt1/cell.json"
+    done = snakemake(
+        project, "-n", "-p", target, "--profile", "profiles/slurm", "--config", "site=jetstream2"
+    )
+    folder = 'env TORCHINDUCTOR_CACHE_DIR="$PWD"/results/cells/a100/opt1/.state/compiled gpuatlas '
+    commands = re.findall(
+        rf"gpuatlas launch [^\n]* -- {re.escape(folder)}(\w+)", text(done).replace(" && ", "\n")
+    )
+    assert sorted(commands) == ["capture", "timeline", "timing"]
+    assert text(done).count("TORCHINDUCTOR_CACHE_DIR") == len(commands)

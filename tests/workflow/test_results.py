@@ -51,7 +51,7 @@ def test_every_result_is_there_and_every_claim_has_a_verdict(full_run):
 
 def test_a_deleted_recording_is_absent_everywhere(finished, snakemake):
     before = figure_csv(finished, "kernel_breakdown")
-    shutil.rmtree(finished / "resources/recordings/h200/opt1")
+    shutil.rmtree(finished / "recordings/h200/opt1")
     snakemake(finished, "--profile", "profiles/local")
     study = json.loads((finished / "results/study.json").read_text())
     [cell] = [cell for cell in study["cells"] if cell["cell"] == "h200/opt1"]
@@ -65,7 +65,7 @@ def test_a_deleted_recording_is_absent_everywhere(finished, snakemake):
 
 
 def test_swapped_recordings_swap_the_tables(finished, snakemake):
-    folder = finished / "resources/recordings/h200"
+    folder = finished / "recordings/h200"
     (folder / "opt1").rename(folder / "swap")
     (folder / "opt12").rename(folder / "opt1")
     (folder / "swap").rename(folder / "opt12")
@@ -79,7 +79,7 @@ def test_swapped_recordings_swap_the_tables(finished, snakemake):
 
 
 def test_a_metric_times_ten_changes_table_figure_and_page(finished, snakemake):
-    report = finished / "resources/recordings/h200/opt1/report.ncu-repz"
+    report = finished / "recordings/h200/opt1/report.ncu-repz"
     raw = pa.CompressedInputStream(pa.BufferReader(report.read_bytes()), "zstd").read()
     changed, count = scale_metric(raw, "dram__bytes_read.sum", 10.0)
     assert count == RECORDINGS["opt1"][0]

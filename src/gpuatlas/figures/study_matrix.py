@@ -54,7 +54,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
             _box(sheet, cell, x, width)
         sheet.y += HEIGHT + 0.06
     handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec=ABSENT_EDGE, label=k) for k, (c, h) in KINDS.items()]
-    sheet.legend(handles, 4)
+    sheet.legend(handles, 3)
     return sheet.finish(), [_row(cell) for cell in study.cells]
 
 
@@ -111,7 +111,7 @@ def _text(cell: Cell, kind: str) -> str:
     """Return what is known of a cell that has a capture, in four short lines."""
     much = "timing only" if cell.refused else f"{cell.manifest.get('launches', 0)} launches"
     if cell.whole_step and cell.coverage is not None:
-        much = f"{cell.coverage:.1%} of time"
+        much = f"{100 * cell.coverage:.3g}% of time"
     effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "in effect: ?")
     return "\n".join(
         [kind.removeprefix("counters ").replace("coverage unknown", "no coverage"), cell.origin, much, effect]
