@@ -16,6 +16,7 @@ from gpuatlas.publish.sources import check_sources
 from gpuatlas.imagebuild import build_arguments, load_stack, recipe_digest
 from gpuatlas.submission import (
     archive_path,
+    captured_sites,
     check,
     check_given_images,
     image_path,
@@ -387,6 +388,13 @@ def capture_options(wildcards):
 
 
 DATASET = dataset()
+
+# A dry run starts nothing, so it checks nothing either; a real one stops here.
+if workflow.dryrun:
+    for site in captured_sites(STUDY):
+        slurm = STUDY.sites[site].get("slurm", {})
+        if slurm.get("account_required") and not slurm["account"]:
+            console.note(f"No account for {site}: set GPUATLAS_ACCOUNT before the real run")
 
 # No more jobs at a site than it lets one user submit.
 for site in SLURM_SITES:

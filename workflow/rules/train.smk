@@ -80,6 +80,8 @@ rule smoke_data:
         ENVIRONMENT
     params:
         size=config["smoke"]["size"] if config["smoke"] else 0,
+    message:
+        "Making 2 phantoms of {params.size}³ for the smoke test"
     shell:
         "gpuatlas data phantom --out {output} --volumes 2 --size {params.size} --seed 0 &> {log}"
 
