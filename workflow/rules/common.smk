@@ -389,12 +389,12 @@ def capture_options(wildcards):
 
 DATASET = dataset()
 
-# A dry run starts nothing, so it checks nothing either; a real one stops here.
-if workflow.dryrun:
+# A real run without a needed account is refused before it submits; a dry run starts nothing and is only told.
+if workflow.is_main_process:
     for site in captured_sites(STUDY):
         slurm = STUDY.sites[site].get("slurm", {})
         if slurm.get("account_required") and not slurm["account"]:
-            console.note(f"No account for {site}: set GPUATLAS_ACCOUNT before the real run")
+            console.note(f"No account for {site}: set GPUATLAS_ACCOUNT before jobs go to Slurm")
 
 # No more jobs at a site than it lets one user submit.
 for site in SLURM_SITES:
