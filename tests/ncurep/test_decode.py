@@ -10,8 +10,8 @@ from tests.ncurep.synthetic import Metric, result, write
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import chunk as chunk_module
-from gpuatlas.ncurep.chunk import decode_report
-from gpuatlas.ncurep.metrics import DOUBLE, NONE, TEXT, UINT64
+from gpuatlas.ncurep.chunk import _without_bodies, decode_report
+from gpuatlas.ncurep.metrics import DOUBLE, NONE, TEXT, UINT64, walk_metrics
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.rewrite import new_header, write_block, write_start
 from gpuatlas.ncurep.wire import WireError, fields, read_varint, write_bytes, write_integer, write_varint
@@ -167,4 +167,55 @@ def test_a_field_that_stands_twice_is_damage(tmp_path):
         write_start(file)
         write_block(file, new_header(NAMES), [result([Metric(0, 1.0)]) + write_integer(23, 8)])
     with pytest.raises(InputRefused, match="twice"):
+        list(decode_report(outline(path)))
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 123, 124, 125, 126, 16_000, 16_376, 16_377, 16_378, 70_000]), max_size=4)
+)
+def test_a_large_launch_is_walked_over(lengths):
+    """Entries whose size takes one, two and three bytes."""
+    metrics = [Metric(1, "x" * length, flag=None) for length in (3, *lengths)]
+    launch = result(metrics)
+    start, end = walk_metrics(launch)
+    contents = [launch[begin:stop] for begin, stop in zip(start.tolist(), end.tolist(), strict=True)]
+    assert contents == [metric.encoded() for metric in metrics]
+    shortened = _without_bodies(memoryview(launch), int(end[-1]))
+    assert shortened == launch  # its section is no longer than a head
+
+
+def test_a_large_launch_keeps_the_head_of_its_sections(tmp_path):
+    launch = result([Metric(0, 1.0)])
+    section = next(field for field in fields(launch) if field.number == 17)
+    body = launch[section.content : section.end] + write_bytes(9, bytes(100_000))
+    large = launch[: section.start] + write_bytes(17, body) + launch[section.end :]
+    path = tmp_path / "r.ncu-rep"
+    for entry, words in (
+        (large, None),
+        (large.replace(write_bytes(17, body)[:5], b"\x8a\x01" + b"\xbb\x8d\x86\x00", 1), "oddly"),
+        (large[:-1] + b"\xff", "cut"),
+    ):
+        with path.open("wb") as file:
+            write_start(file)
+            write_block(file, new_header(NAMES), [entry])
+        if words is None:
+            (part,) = decode_report(outline(path))
+            assert part.infos[0].sections == ("SpeedOfLight",)
+            assert part.metrics.values.number.tolist() == [1.0]
+        else:
+            with pytest.raises(InputRefused, match=words):
+                list(decode_report(outline(path)))
+
+
+def test_a_size_in_more_bytes_than_it_needs_is_damage(tmp_path):
+    metric = Metric(0, "x" * (64 << 10))
+    whole = result([Metric(0, 1.0), metric])
+    short = write_bytes(13, Metric(0, 1.0).encoded())
+    assert whole.count(short) == 1
+    odd = short[:1] + bytes([short[1] | 0x80, 0]) + short[2:]
+    path = tmp_path / "r.ncu-rep"
+    with path.open("wb") as file:
+        write_start(file)
+        write_block(file, new_header(NAMES), [whole.replace(short, odd)])
+    with pytest.raises(InputRefused, match="no name id"):
         list(decode_report(outline(path)))

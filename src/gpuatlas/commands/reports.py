@@ -80,6 +80,7 @@ def _convert(  # noqa: PLR0917 (the command line's options)
         partial=partial,
         jobs=jobs,
     )
+    gc.freeze()  # nor is there anything to look for at the end
     for report in result.converted:
         lost = f", {_lost(report.lost, report.lost_at_least)}" if partial else ""
         launches = _counted(report.launches, "launch", "launches")

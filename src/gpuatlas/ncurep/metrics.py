@@ -206,20 +206,26 @@ def walk_metrics(launch: Content) -> tuple[Ints, Ints]:
         If it has no metrics, or an entry reaches beyond it.
     """
     size = len(launch)
-    at = first_metric(launch, 0, size)
-    starts, ends = array("q"), array("q")
-    while at + 1 < size and launch[at] == METRIC_TAG:
+    at = head = first_metric(launch, 0, size)
+    ends = array("q")
+    append = ends.append
+    while at + 2 < size and launch[at] == METRIC_TAG:
         length = launch[at + 1]
         if length < 0x80:
-            at += 2
+            at += 2 + length
+        elif (more := launch[at + 2]) < 0x80:
+            at += 3 + (length & 0x7F | more << 7)
         else:
             length, at = read_varint(launch, at + 1)
-        starts.append(at)
-        at += length
-        ends.append(at)
-    if at > size or not starts:
+            at += length
+        append(at)
+    if at > size or not ends:
         raise WireError("a metric is longer than its launch")
-    return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
+    end = np.frombuffer(ends, np.int64)
+    whole = np.diff(end, prepend=head)
+    # The tag and the bytes of the size are 2 to 5. Of a size in more bytes than it needs, the last is taken for
+    # content, and refused: it is no tag.
+    return end - whole + 2 + (whole > 129) + (whole > 16386) + (whole > 2097155), end
 
 
 def decode_metrics(buffer: Buffer, launch: Ints, start: Ints, end: Ints, names: int) -> Metrics:
