@@ -7,6 +7,7 @@ done by which job, and at Slurm's own accounting.
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -418,6 +419,29 @@ def driver_inside_a_job(rig: Rig, folder: Path) -> None:
     wait_until((study / "status.txt").exists, 240, "the driver ends")
     assert (study / "status.txt").read_text() == "0\n", (study / "output.txt").read_text()
     assert result(study, V100).startswith("3 ticks")
+    assert [job["State"] for job in states(rig, study, "expanse")] == ["COMPLETED"]
+
+
+@listed
+def driver_in_tmux(rig: Rig, folder: Path) -> None:
+    """The driver runs in a tmux session; the terminal that started it is gone, and the run ends all the same."""
+    study = case(folder, [V100], ticks=20)
+    tmux = ["tmux", "-S", str(study / "tmux")]
+    run = f"{shlex.join(SNAKEMAKE)} &> output.txt; echo $? > status.txt"
+    session = [*tmux, "new-session", "-s", "atlas", f"bash -c {shlex.quote(run)}"]
+    # `script` is the terminal.
+    terminal = rig.start_command(
+        ["script", "--quiet", "--command", shlex.join(session), "/dev/null"], study, study / "terminal.txt",
+        {"TERM": "xterm", "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    wait_for_ticks(study, V100, 2, terminal)
+    assert rig.ask(*tmux, "list-clients") != ""
+    terminal.stop()
+    wait_until(lambda: rig.ask(*tmux, "list-clients") == "", 20, "tmux has lost its terminal")
+    assert not (study / "status.txt").exists()
+    wait_until((study / "status.txt").exists, 200, "the driver ends")
+    assert (study / "status.txt").read_text() == "0\n", (study / "output.txt").read_text()
+    assert len(assert_each_tick_once(study, V100, 20)) == 1
     assert [job["State"] for job in states(rig, study, "expanse")] == ["COMPLETED"]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuatlas.supervise import descendants
 
 HERE = Path(__file__).parent
-PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "unshare", "nsenter")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "unshare", "nsenter", "tmux")
 
 
 def reason_to_skip() -> str | None:
