@@ -296,10 +296,10 @@ def quality_files(cells):
     return [f"results/cells/{cell.name}/quality/quality.json" for cell in cells if cell.quality]
 
 
-def quality_sources(wildcards):
-    """A cell's comparison of quality and the runs beside it."""
-    source = Path(STUDY.cell(wildcards.cell).quality)
-    return [str(source), *map(str, sorted(source.parent.glob("quality-*/quality.json")))]
+def quality_runs(wildcards):
+    """The records of the runs beside a cell's comparison of quality."""
+    folder = Path(STUDY.cell(wildcards.cell).quality).parent
+    return sorted(map(str, folder.glob("quality-*/quality.json")))
 
 
 def smoke_files():

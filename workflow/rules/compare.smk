@@ -23,9 +23,10 @@ rule study:
 # How far a cell's target lies from baseline in quality: runs of the user, or those that a recording brings along.
 rule quality:
     input:
-        quality_sources,
+        quality_runs,
         "config/architectures.yaml",
         stage_sources("quality"),
+        comparison=lambda wildcards: STUDY.cell(wildcards.cell).quality,
     output:
         "results/cells/{cell}/quality/quality.json",
     log:
@@ -38,7 +39,7 @@ rule quality:
     message:
         "Taking the quality runs of {wildcards.cell}"
     shell:
-        "gpuatlas quality {input[0]:q} --cell {wildcards.cell} --results results &> {log}"
+        "gpuatlas quality {input.comparison:q} --cell {wildcards.cell} --results results &> {log}"
 
 
 rule compare:
