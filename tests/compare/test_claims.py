@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 from tests import studies
 
 from gpuatlas.compare.claimfile import Check, load_claims
 from gpuatlas.compare.claims import _status
 from gpuatlas.compare.run import compare
-from gpuatlas.compare.verdicts import write_claims
+from gpuatlas.compare.verdicts import plain, write_claims
 from gpuatlas.errors import ConfigError
 from gpuatlas.tables import schema
 
@@ -256,6 +257,23 @@ def test_the_claims_are_those_of_the_study():
             yield from undescribed(entry.get("items", {}), f"{where}.{key}")
 
     assert list(undescribed(raw)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a | b, *c* and __d__, e_f", "<b>x</b> &lt; y", "1. not a list", "- not a list", "# no heading",
+        "`code` [link](url) ![image](url)", "back\\slash \\| pipe", "~~struck~~ $x^2$", "two\nlines",
+    ],
+)  # fmt: skip
+def test_a_claims_text_is_no_markup(text):
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    page = f"> {plain(text)}\n\n| why |\n|---|\n| {plain(text)} |\n"
+    shown = [token for token in reader.parse(page) if token.type == "inline"]
+    for token in (shown[0], shown[2]):
+        assert {child.type for child in token.children} <= {"text", "text_special"}
+        assert "".join(child.content for child in token.children) == " ".join(text.split())
+    assert len(shown) == 3
 
 
 def test_the_page_and_the_reported_numbers(steps, tmp_path):

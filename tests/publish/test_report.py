@@ -115,6 +115,27 @@ def test_it_shows_every_claim_figure_and_digest(finished):
     assert "63 not measured" in text
 
 
+def test_every_check_of_a_claim_is_among_what_it_expects(finished):
+    rows = re.findall(
+        r"<strong>([\w-]+)</strong>.*?</td>\s*<td.*?>(.*?)</td>", (finished / "report.html").read_text(), re.S
+    )
+    expected = {claim: re.sub("<br>", "|", text) for claim, text in rows}
+    expected = {claim: re.sub("<.*?>", "", text).split("|") for claim, text in expected.items()}
+    assert len(expected) == len(load_claims(CLAIMS))
+    assert expected["opt1-tensor"] == [
+        "Tensor pipe utilisation: 9.98 % ± 2.5",
+        "Tensor pipe utilisation of baseline: 1.45 % ± 0.75",
+        "Tensor pipe utilisation: &gt; 1.05 ×",
+    ]
+    assert expected["opt1-quality"] == [
+        "Loss of quality by validation loss; Loss of quality by MS-SSIM of samples: ≤ 2 spreads"
+    ]
+    [stalls] = expected["opt1-stalls-a100"]
+    assert stalls.startswith("Long-latency dependency (L1TEX); Short-latency dependency (MIO); ")
+    assert stalls.endswith(": &lt; 1 ×")
+    assert stalls.count(";") == 11 + 1  # the last is that of &lt;
+
+
 def test_a_changed_table_changes_the_page(results):
     before = text_of(results)
     assert before == text_of(results), "the same tables give the same page"

@@ -1,5 +1,6 @@
 """The claims as one step: the comparison's tables in, results/claims/ out."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,10 @@ WORDS = {
     "not_measured": "not measured",
 }
 INPUTS = ("summary", "classes", "instructions", "stalls")
+
+# What Markdown would not show as it stands: everywhere, and at the beginning of a line.
+MARKUP = re.compile(r"[\\`*\[\]<>|#~&$]|(?<![^\W_])_|_(?![^\W_])")
+LEADING = re.compile(r"^(\d*)([-+=.)])")
 
 CHECKS = pa.schema(
     [
@@ -190,7 +195,7 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         "",
     ]
     for claim in claims:
-        lines += [f"## {claim.name}", "", f"> {claim.text} ({claim.source})", ""]
+        lines += [f"## {claim.name}", "", f"> {plain(f'{claim.text} ({claim.source})')}", ""]
         lines += ["| cell | kind | verdict | coverage | why |", "|---|---|---|---|---|"]
         for verdict in (v for v in verdicts if v.claim is claim):
             cells = (
@@ -198,10 +203,16 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
                 "analogue" if verdict.kind == "analogue" else "as in the paper",
                 f"**{WORDS[verdict.status]}**",
                 "–" if verdict.coverage is None else f"{verdict.coverage:.1%}",
-                verdict.explanation,
+                plain(verdict.explanation),
             )
-            lines.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-        notes = [f"- {c.metric} ({c.kind}): {c.note}" for c in claim.checks if c.note]
+        notes = [f"- {plain(f'{c.metric} ({c.kind}): {c.note}')}" for c in claim.checks if c.note]
         lines += [*dict.fromkeys(notes), ""] if notes else []
     return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Return a text as one line of Markdown that shows it as it is, in a table too."""
+    escaped = MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
+    return LEADING.sub(r"\1\\\2", escaped)

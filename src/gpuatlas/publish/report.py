@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuatlas import __version__
+from gpuatlas.compare import catalog
 from gpuatlas.compare.rows import read_rows
 from gpuatlas.compare.run import TABLES
 from gpuatlas.compare.study import Cell, Study, load_study
@@ -91,6 +92,12 @@ def _number(value: float | None, unit: str | None) -> str:
     return "–" if value is None else f"{value:.3g} {unit or ''}".strip()
 
 
+def _title(check: dict[str, Any]) -> str:
+    """Return what a check measures, in words."""
+    classes = f" ({check['classes']})" if check["classes"] else ""
+    return catalog.load().known[check["metric"]].title + classes
+
+
 def _expected(check: dict[str, Any]) -> str:
     """Return what a check expects, as a short formula."""
     unit, slack = check["unit"], check["tolerance"]
@@ -107,29 +114,44 @@ def _expected(check: dict[str, Any]) -> str:
 
 
 def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table's rows; the first of a claim carries its text and spans the others."""
-    principal = {check["claim"]: check for check in reversed(checks) if check["check"] == 0}
+    """Return the table's rows; the first of a claim says what it claims and expects, for the others too."""
     spans = Counter(row["claim"] for row in rows)
-    made, seen = [], set()
+    made: list[dict[str, Any]] = []
     for row in rows:
-        claim = row["claim"]
+        own = [c for c in checks if all(c[key] == row[key] for key in ("claim", "architecture", "kind"))]
+        first = not made or made[-1]["claim"] != row["claim"]
         made.append(
             {
-                "claim": claim,
-                "text": principal[claim]["text"],
-                "rows": 0 if claim in seen else spans[claim],
+                "claim": row["claim"],
+                "text": own[0]["text"],
+                "rows": spans[row["claim"]] if first else 0,
                 "cell": f"{row['architecture']}/{row['target']}",
                 "kind": row["kind"],
                 "status": row["status"],
-                "measured": _number(row["measured"], row["unit"]),
-                "expected": _expected(principal[claim]),
+                "measured": _measured(own),
+                "expected": _expectations(own, row["target"]),
                 "coverage": "–" if row["coverage"] is None else f"{row['coverage']:.1%}",
                 "explanation": row["explanation"],
                 "evidence": row["evidence"],
             }
         )
-        seen.add(claim)
     return made
+
+
+def _expectations(checks: list[dict[str, Any]], target: str) -> list[tuple[str, str]]:
+    """Return what the checks of a claim expect, each with the metrics of which it is expected."""
+    found: dict[str, list[str]] = {}
+    for check in checks:
+        of = "" if check["target"] == target else f" of {check['target']}"
+        found.setdefault(_expected(check), []).append(_title(check) + of)
+    return [("; ".join(titles), expected) for expected, titles in found.items()]
+
+
+def _measured(checks: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return what was measured by each check of a claim; the metric is named where there are several."""
+    known = [check for check in checks if check["measured"] is not None]
+    several = len(checks) > 1
+    return [(_title(c) if several else "", _number(c["measured"], c["unit"])) for c in known]
 
 
 def _figure(results: Path, captions: Path, name: str) -> dict[str, str]:
