@@ -19,6 +19,7 @@ from gpuatlas.images import Image, docker_digest, file_digest, read_record, reco
 
 PACKAGES = "/opt/gpuatlas/packages.txt"
 FOLDER = Path("containers")
+SCRIPTS = ("install.sh", "check.py")
 
 
 def load_stack(root: Path, name: str) -> dict[str, Any]:
@@ -51,9 +52,9 @@ def build_arguments(stack: Mapping[str, Any], given: Sequence[str]) -> dict[str,
 
 
 def recipe_digest(root: Path, recipe: str, stack: str, arguments: Mapping[str, str]) -> str:
-    """Return the SHA-256 of all that decides what an image holds: recipe, script, lock, arguments."""
+    """Return the SHA-256 of all that decides what an image holds: recipe, scripts, lock, arguments."""
     digest = hashlib.sha256()
-    for part in (recipe, "install.sh", f"locks/{stack}.txt"):
+    for part in (recipe, *SCRIPTS, f"locks/{stack}.txt"):
         digest.update((root / FOLDER / part).read_bytes())
     digest.update(json.dumps(dict(arguments), sort_keys=True).encode())
     return "sha256:" + digest.hexdigest()
@@ -157,9 +158,9 @@ def build_sif(
 
 def _context(root: Path, stack: str, folder: Path) -> Path:
     """Collect what the recipe copies into the image, as the Dockerfile does."""
-    folder.mkdir()
-    shutil.copy2(root / FOLDER / "install.sh", folder)
-    shutil.copy2(root / FOLDER / "locks" / f"{stack}.txt", folder)
+    (folder / "locks").mkdir(parents=True)
+    for part in (*SCRIPTS, "stacks.yaml", f"locks/{stack}.txt"):
+        shutil.copy2(root / FOLDER / part, folder / part)
     return folder
 
 

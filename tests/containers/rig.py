@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from gpuatlas.supervise import descendants
 
 HERE = Path(__file__).parent
@@ -144,7 +146,7 @@ def make_stack(project: Path, wheels: Path) -> None:
     """Add the stack `ci` (and `light`, a few of its packages): the packages of `common` in the versions that this Python has, and their wheels.
 
     It stands for `common`, whose CUDA wheels are several GB. The recipe, its script, and the way from lock to image are
-    the project's own; NVIDIA's repository for Nsight Compute is left out (no network to it here).
+    the project's own, Nsight Compute included (`light` has none, and no torch).
     """
     locked = re.findall(r"^([a-z0-9-]+)==", (ROOT / "containers/locks/common.txt").read_text(), re.MULTILINE)
     names = [name for name in locked if not name.startswith("nvidia-") and name != "triton"]
@@ -177,8 +179,11 @@ def make_stack(project: Path, wheels: Path) -> None:
     text = stacks.read_text()
     for stack, lock in locks.items():
         (project / "containers/locks" / f"{stack}.txt").write_text(lock)
-        text += f'{stack}:\n  base: {BASE}\n  torch: {versions["torch"]}\n  cuda: ""\n  cudnn: ""\n'
-        text += '  compute_capabilities: ["7.0"]\n  ncu: ""\n  registry: ""\n'
+        has_torch = "torch==" in lock
+        entry = yaml.safe_load(text)["common"] | {"base": BASE, "cuda": "", "cudnn": ""}
+        entry["torch"] = versions["torch"].partition("+")[0] if has_torch else ""
+        entry["ncu"] = entry["ncu"] if has_torch else ""
+        text += yaml.safe_dump({stack: entry})
     stacks.write_text(text)
 
 

@@ -102,6 +102,42 @@ def test_what_a_command_sees_inside(images, runtime):
         assert all(seen["read_only"])
 
 
+@pytest.mark.parametrize("runtime", ["docker", "apptainer"])
+def test_nsight_compute_inside_has_what_is_measured_on_each_chip(images, runtime):
+    site, image, user = (
+        ("jetstream2", images.record, None) if runtime == "docker" else ("stampede3", images.sif, USER)
+    )
+
+    def ncu(*arguments: str) -> set[str]:
+        done = launch(images, site, image, "ncu", *arguments, user=user)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+
+    capture = yaml.safe_load((images.project / "config/config.yaml").read_text())["capture"]
+    assert set(capture["sections"]) <= ncu("--list-sections")
+    names = ",".join(metric.partition(".")[0] for metric in capture["metrics"])
+    for chip in ("gv100", "ga100", "gh100"):
+        asked = ["--query-metrics", "--query-metrics-mode", "suffix", "--metrics", names, "--chip", chip]
+        assert set(capture["metrics"]) <= ncu(*asked)
+
+
+def test_a_stack_that_is_not_what_was_built_is_refused(images):
+    """The last step of a build, by the image's own Python: against the stack as it is, and as it is not."""
+    stacks = yaml.safe_load((images.project / "containers/stacks.yaml").read_text())
+    version = stacks[STACK]["ncu"]
+    check = ["python", "containers/check.py"]
+    good = launch(images, "jetstream2", images.record, *check, "containers/stacks.yaml", STACK, version)
+    assert (good.returncode, good.stderr) == (0, "")
+    stacks[STACK] |= {"cudnn": "9.5.1.17", "compute_capabilities": ["9.0", "13.0"]}
+    (images.project / "other.yaml").write_text(yaml.safe_dump(stacks))
+    bad = launch(images, "jetstream2", images.record, *check, "other.yaml", STACK, version)
+    assert bad.returncode == 1
+    assert bad.stderr.strip() == (
+        f"containers/stacks.yaml: {STACK}: cudnn: '' instead of '9.5.1'; "
+        f"Nsight Compute {version} does not know compute capability 13.0; correct the stack or its lock"
+    )
+
+
 SAVES = (
     "import pathlib, signal, sys, time\n"
     "def save(*_):\n    pathlib.Path(sys.argv[1]).write_text('saved'); sys.exit(75)\n"
@@ -238,9 +274,7 @@ def test_one_cell_in_both_images_and_outside_in_slurm_jobs(images, rig):
         ("v100/baseline", images.sif.with_name(images.sif.name + ".json")),
         ("a100/baseline", images.record),
     ):
-        written = trained[cell] / "environment.json"
-        if written.exists():
-            about = json.loads(written.read_text())
-            assert about["image"]["digest"] == record(image)["digest"]
-            assert about["image"]["recipe"] == record(image)["recipe"]
-            assert about["stack"]["name"] == STACK
+        about = json.loads((trained[cell] / "environment.json").read_text())
+        assert about["image"]["digest"] == record(image)["digest"]
+        assert about["image"]["recipe"] == record(image)["recipe"]
+        assert about["stack"]["name"] == STACK
