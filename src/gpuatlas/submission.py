@@ -57,7 +57,8 @@ def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
     Raises
     ------
     ConfigError
-        If a site needs an account and none is given, or the stack does not serve a site's GPU.
+        If a site needs an account and none is given, the stack does not serve a site's GPU, or an image
+        would be fetched where there is no internet.
     InputRefused
         If an image is missing and cannot be built, or is not the recorded one.
     MachineRefused
@@ -117,6 +118,12 @@ def _check_image(study: Study, site: str) -> None:
                 # The runtime may live on compute nodes alone; there the launcher checks again.
                 return
         return
+    offline = container["build_on"] == "compute" and not study.sites[site]["internet_on_compute_nodes"]
+    if offline and container["source"] != "archive":
+        raise ConfigError(
+            f"config/sites/{site}.yaml: key 'container.build_on': an image from its {container['source']} "
+            "needs the internet, which compute nodes lack; set build_on: login or source: archive"
+        )
     archive = archive_path(study.config["stack"])
     from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
     if from_archive and not archive.is_file() and shutil.which("docker") is None:

@@ -115,6 +115,18 @@ def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
     assert "containers/images/common.docker.tar: the image is missing and there is no Docker here" in line
 
 
+@pytest.mark.parametrize("source", ["definition", "registry"])
+def test_an_image_that_cannot_be_fetched_where_it_is_built(project, tmp_path, source):
+    edit(project / "config/sites/stampede3.yaml", "source: archive", f"source: {source}")
+    edit(project / "config/sites/stampede3.yaml", "compute_nodes: true", "compute_nodes: false")
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["h100"]), account="abc123")
+    assert (status, submitted) == (2, False)
+    assert lines == [
+        f"gpuatlas: config/sites/stampede3.yaml: key 'container.build_on': an image from its {source} needs the "
+        "internet, which compute nodes lack; set build_on: login or source: archive"
+    ]
+
+
 def test_an_image_of_ones_own_that_is_missing(project, tmp_path):
     edit(project / "config/sites/stampede3.yaml", 'image: "" ', 'image: "/scratch/none.sif" ')
     status, lines, submitted = run(project, tmp_path, *slurm(CELL["h100"]), account="abc123")
