@@ -1,11 +1,11 @@
 """Is each launch configuration once as good as every launch, and what does it cost?
 
-    python benchmarks/bench_capture.py measure --target opt1 --size 64 --work FOLDER [--seconds 520]
+    python benchmarks/bench_capture.py measure --target opt1 --size 64 --work FOLDER [--seconds 560] [--pack FILE.tar]
     python benchmarks/bench_capture.py show --work FOLDER [--size 64] [--recordings FOLDER]
 
 `measure` needs a GPU and Nsight Compute. It captures one accumulated pass twice, with five metrics: each
 launch configuration once (`configs`), and every launch (`first:N`, where N is the number of launches of the
-pass). It goes on where it was stopped. `show` needs neither: it compares the totals and writes
+pass). It goes on where it was stopped, also from what FILE.tar holds. `show` needs neither: it compares the totals and writes
 benchmarks/capture.md.
 
 Without an argument, it shows what is recorded beside it (benchmarks/data/capture).
@@ -13,10 +13,9 @@ Without an argument, it shows what is recorded beside it (benchmarks/data/captur
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from stages import deadline, gpuatlas, machine, pack
 
 from gpuatlas.tables.convert import convert
 
@@ -79,13 +79,22 @@ def pass_keys(timing: Path) -> tuple[list[str], list[float]]:
 
 def measure(chosen: argparse.Namespace) -> int:
     """Capture the pass both ways; resumable."""
-    end = time.monotonic() + chosen.seconds
+    end = deadline(chosen.seconds)
+    machine()
+    status = _measure(chosen, end)
+    if chosen.pack is not None:
+        pack(chosen.pack, chosen.work, sorted(path for path in chosen.work.glob("*") if path.is_dir()))
+    return status
+
+
+def _measure(chosen: argparse.Namespace, end: float) -> int:
     cell = chosen.work / f"{chosen.target}_{chosen.size}"
     timing = cell / "timing"
     what = ["--targets", "config/targets.yaml", "--target", chosen.target]
-    what += ["--network", chosen.network, "--size", str(chosen.size)]
+    what += ["--network", chosen.network, "--size", str(chosen.size), "--device", chosen.device]
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str((cell / "compiled").resolve())
     if not (timing / "timeline.parquet").exists() and (
-        status := _run(["timeline", *what, "--allow-no-effect", "--out", str(timing)], end)
+        status := gpuatlas(["timeline", *what, "--allow-no-effect", "--out", str(timing)], end)
     ):
         return status
     launches = len(pass_keys(timing)[0])
@@ -93,21 +102,12 @@ def measure(chosen: argparse.Namespace) -> int:
     for name, mode in (("configs", "configs"), ("every", f"first:{launches}")):
         if (cell / name / "report.ncu-repz").exists():
             continue
-        folders = ["--state", str(cell / f".{name}"), "--out", str(cell / name)]
-        if status := _run(
+        folders = ["--state", str(cell / ".state" / name), "--out", str(cell / name)]
+        if status := gpuatlas(
             ["capture", *what, "--timing", str(timing), "--mode", mode, *metrics, *folders], end
         ):
             return status
     return 0
-
-
-def _run(arguments: list[str], end: float) -> int:
-    process = subprocess.Popen([sys.executable, "-m", "gpuatlas.cli", *arguments])
-    try:
-        return process.wait(max(1.0, end - time.monotonic() - 25))
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        return process.wait(20)
 
 
 def compare(folder: Path) -> dict:
@@ -267,7 +267,7 @@ def show(chosen: argparse.Namespace) -> int:
         return 0
     results = {folder.name: compare(folder) for folder in folders}
     text = page(results, windows(chosen.recordings))
-    (HERE / "capture.md").write_text(text, encoding="utf-8")
+    chosen.out.write_text(text, encoding="utf-8")
     print(text)
     return 0
 
@@ -282,10 +282,13 @@ def main() -> int:
     measuring.add_argument("--network", default="whole_head_128")
     measuring.add_argument("--size", type=int, default=64)
     measuring.add_argument("--work", type=Path, required=True)
-    measuring.add_argument("--seconds", type=float, default=520.0)
+    measuring.add_argument("--device", default="cuda", help="cpu only with a stand-in for ncu")
+    measuring.add_argument("--pack", type=Path, help="tar for what is measured")
+    measuring.add_argument("--seconds", type=float, default=560.0)
     showing = commands.add_parser("show")
     for one in (showing, parser):
         one.add_argument("--work", type=Path, default=HERE / "data" / "capture")
+        one.add_argument("--out", type=Path, default=HERE / "capture.md", help="the page")
         one.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
     chosen = parser.parse_args()
     return measure(chosen) if chosen.command == "measure" else show(chosen)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+from collections.abc import Iterator
 from types import ModuleType
 
 import numpy as np
@@ -14,13 +15,15 @@ from gpuatlas.capture.ncu import Settings, Stop
 
 
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
+def bench() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("bench_capture", ROOT / "benchmarks" / "bench_capture.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        spec.loader.exec_module(module)
+        yield module
 
 
 def test_configurations_weighted_are_every_launch(bench, stand_in, request_of, tmp_path):
