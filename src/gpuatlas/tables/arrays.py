@@ -5,12 +5,15 @@ than most conversions.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 _Valid = npt.NDArray[np.bool_]
+_Rows = npt.NDArray[np.int64]
+_Text = TypeVar("_Text", str, str | None)
 
 
 def _bitmap(valid: _Valid | None) -> pa.Buffer | None:
@@ -24,11 +27,12 @@ def primitives(kind: pa.DataType, values: npt.NDArray[np.generic], valid: _Valid
     return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), buffer])
 
 
-def optional(kind: pa.DataType, values: Sequence[float | None]) -> pa.Array:
-    """Return a column of numbers; null for None."""
+def optional(kind: pa.DataType, values: Sequence[float | None], rows: _Rows | None = None) -> pa.Array:
+    """Return a column of numbers; null for None. With `rows` it has the numbers of these places."""
     valid = np.array([value is not None for value in values], np.bool_)
-    filled = [0 if value is None else value for value in values]
-    return primitives(kind, np.array(filled, np.float64 if pa.types.is_floating(kind) else np.int64), valid)
+    width = np.float64 if pa.types.is_floating(kind) else np.int64
+    filled = np.array([0 if value is None else value for value in values], width)
+    return primitives(kind, filled, valid) if rows is None else primitives(kind, filled[rows], valid[rows])
 
 
 def _offsets(sizes: npt.NDArray[np.int64]) -> pa.Buffer:
@@ -37,20 +41,24 @@ def _offsets(sizes: npt.NDArray[np.int64]) -> pa.Buffer:
     return pa.py_buffer(offsets)
 
 
-def strings(texts: Sequence[str | None], rows: Sequence[int] | None = None) -> pa.Array:
+def distinct(texts: Sequence[_Text]) -> tuple[list[_Text], _Rows]:
+    """Return the different texts, in the order of their first appearance, and each text's place in them."""
+    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
+
+
+def strings(texts: Sequence[str | None], rows: _Rows | None = None) -> pa.Array:
     """Return a column of texts; null for None.
 
     With `rows` the column has the texts of these places, each as often as it is named.
     """
-    raw = [b"" if text is None else text.encode() for text in texts]
-    valid = np.array([text is not None for text in texts], np.bool_)
-    sizes = np.fromiter(map(len, raw), np.int64, len(raw))
-    if rows is not None:
-        chosen = np.array(rows, np.int64)
-        valid, sizes = valid[chosen], sizes[chosen]
-        raw = list(map(raw.__getitem__, rows))
-    buffers = [_bitmap(valid), _offsets(sizes), pa.py_buffer(b"".join(raw))]
-    return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
+    if rows is None:
+        texts, rows = distinct(texts)
+    raw = np.array([b"" if text is None else text.encode() for text in texts], np.object_)
+    valid = np.array([text is not None for text in texts], np.bool_)[rows]
+    sizes = np.fromiter(map(len, raw), np.int64, len(raw))[rows]
+    buffers = [_bitmap(valid), _offsets(sizes), pa.py_buffer(b"".join(raw[rows].tolist()))]
+    return pa.Array.from_buffers(pa.string(), len(rows), buffers)
 
 
 def sparse_strings(texts: dict[int, str], count: int) -> pa.Array:
@@ -65,7 +73,7 @@ def sparse_strings(texts: dict[int, str], count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def lists(sizes: Sequence[int], items: pa.Array) -> pa.Array:
+def lists(sizes: Sequence[int] | _Rows, items: pa.Array) -> pa.Array:
     """Return a column of lists: the first holds the first ``sizes[0]`` of `items`, and so on."""
     buffers = [None, _offsets(np.array(sizes, np.int64))]
     return pa.Array.from_buffers(pa.list_(items.type), len(sizes), buffers, children=[items])
@@ -76,9 +84,11 @@ def string_lists(texts: Sequence[Sequence[str]]) -> pa.Array:
     return lists([len(entry) for entry in texts], strings([text for entry in texts for text in entry]))
 
 
-def words(texts: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return a column of a few different words; null for None."""
-    known = list(dict.fromkeys(text for text in texts if text is not None))
-    place = {text: number for number, text in enumerate(known)}
-    codes = np.array([-1 if text is None else place[text] for text in texts], np.int8)
-    return pa.DictionaryArray.from_arrays(primitives(pa.int8(), codes, codes >= 0), strings(known))
+def words(texts: Sequence[str | None], rows: _Rows) -> pa.DictionaryArray:
+    """Return a column of a few different words, those of the places `rows`; null for None."""
+    known, codes = distinct([text for text in texts if text is not None])
+    place = np.full(len(texts), -1, np.int8)
+    place[[text is not None for text in texts]] = codes
+    return pa.DictionaryArray.from_arrays(
+        primitives(pa.int8(), place[rows], place[rows] >= 0), strings(known)
+    )

@@ -1,7 +1,7 @@
 """The rules table."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -22,24 +22,23 @@ def rules_table(results: Sequence[Sequence[RuleResult]], first_launch: int) -> p
         The id of the chunk's first launch.
     """
     # Rules that say the same are one object (`rule_results` caches them), and their texts are encoded once.
-    place: dict[int, int] = {}
-    distinct: list[RuleResult] = []
-    rows: list[int] = []
-    for found in results:
-        for result in found:
-            row = place.setdefault(id(result), len(distinct))
-            if row == len(distinct):
-                distinct.append(result)
-            rows.append(row)
+    ids = [id(result) for launch in results for result in launch]
+    known = dict(zip(ids, chain.from_iterable(results), strict=True))
+    place = {number: row for row, number in enumerate(known)}
+    rows = np.fromiter(map(place.__getitem__, ids), np.int64, len(ids))
+    distinct = list(known.values())
+
     entries = [entry for result in distinct for entry in result.focus]
-    counts = [len(result.focus) for result in distinct]
-    first = [0, *accumulate(counts)]
-    focus_rows = [entry for row in rows for entry in range(first[row], first[row + 1])]
-    values = [entry.value for entry in entries]
+    counts = np.array([len(result.focus) for result in distinct], np.int64)
+    sizes = counts[rows]
+    # Of each row the places of its entries: from its first one on.
+    first = (np.cumsum(counts) - counts)[rows]
+    inner = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    focus_rows = np.repeat(first, sizes) + inner
     focus = pa.StructArray.from_arrays(
         [
             strings([entry.name for entry in entries], focus_rows),
-            optional(pa.float64(), [values[row] for row in focus_rows]),
+            optional(pa.float64(), [entry.value for entry in entries], focus_rows),
             strings([entry.severity for entry in entries], focus_rows),
             strings([entry.info for entry in entries], focus_rows),
         ],
@@ -53,10 +52,10 @@ def rules_table(results: Sequence[Sequence[RuleResult]], first_launch: int) -> p
             strings([result.rule for result in distinct], rows),
             strings([result.title for result in distinct], rows),
             strings([result.message for result in distinct], rows),
-            words([distinct[row].kind for row in rows]),
-            words([distinct[row].speedup_kind for row in rows]),
-            optional(pa.float64(), [distinct[row].speedup_percent for row in rows]),
-            lists([counts[row] for row in rows], focus),
+            words([result.kind for result in distinct], rows),
+            words([result.speedup_kind for result in distinct], rows),
+            optional(pa.float64(), [result.speedup_percent for result in distinct], rows),
+            lists(sizes, focus),
         ],
         schema=schema.RULES,
     )

@@ -151,6 +151,7 @@ def _suffixed(quantity: str, suffix: list[str]) -> str | None:
     return base
 
 
+@lru_cache(maxsize=16384)
 def _base(quantity: str) -> str | None:
     """Return the unit of a quantity without its suffix."""
     for pattern, found in _QUANTITIES:
