@@ -1,9 +1,12 @@
 import pytest
+from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture.cost import CostModel, estimate, seconds, shown
 from gpuatlas.capture.plan import PART_S, charge, parse_mode, plan_configs, plan_first
-from gpuatlas.capture.timeline import Configuration, timeline_of
+from gpuatlas.capture.timeline import Configuration, read_timeline, timeline_of
 from gpuatlas.errors import ConfigError
+
+TIMELINES = sorted((ROOT / "tests" / "data" / "measured" / "h200").glob("*/timeline.parquet"))
 
 
 def _configurations(count: int, functions: int) -> list[Configuration]:
@@ -65,6 +68,22 @@ def test_a_budget_takes_kernels_by_gpu_time_until_it_is_spent():
     }
     assert min(time[name] for name in taken) >= max(time[name] for name in time if name not in taken) * 0.95
     assert plan.left_out == {one.key for one in every if one.function not in taken}
+
+
+@pytest.mark.parametrize("path", TIMELINES, ids=lambda path: path.parent.name)
+def test_a_larger_budget_covers_no_less_of_a_real_step(path):
+    timeline = read_timeline(path)
+    every = timeline.configurations()
+    compiled = path.parent.name.startswith("compile")
+    cost = estimate(["a section"] * 9, [], step_ns=timeline.gpu_time_ns, compiled=compiled)
+    covered = [0.0]
+    for budget_s in range(60, 600, 20):
+        plan = plan_configs(every, cost, budget_s=budget_s)
+        assert plan.seconds <= budget_s + 1e-6
+        left = sum(one.time_ns for one in every if one.key in plan.left_out)
+        covered.append(1 - left / timeline.gpu_time_ns)
+        assert covered[-1] >= covered[-2] - 1e-9
+    assert covered[-1] > 0.97
 
 
 def test_a_budget_below_the_start_up_takes_nothing():

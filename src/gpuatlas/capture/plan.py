@@ -6,8 +6,9 @@ measured once (instances of a template are kernels of their own). Kernels with t
 so that a budget buys the most coverage. In mode ``first:N`` a part is a range of the step's launches.
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuatlas.capture.cost import CostModel
@@ -104,7 +105,8 @@ def plan_configs(
     configurations
         Of the step, in any order.
     budget_s
-        Seconds that are left; kernels are taken by GPU time while they fit. None for no limit.
+        Seconds that are left; kernels are taken by GPU time, or by GPU time a second of capture where that
+        covers more, while they fit. None for no limit.
     done
         Base names that finished parts have measured.
     """
@@ -113,22 +115,22 @@ def plan_configs(
     for one in configurations:
         if one.function not in finished:
             groups.setdefault(one.function, []).append(one)
-    order = sorted(groups, key=lambda name: -sum(one.time_ns for one in groups[name]))
-    parts: list[tuple[list[str], float]] = []
-    left_out: set[str] = set()
-    total = 0.0
-    for name in order:
-        own = cost.launches_s(one.duration_ns for one in groups[name])
-        fits = bool(parts) and parts[-1][1] + own + cost.startup_s <= PART_S
-        added = own if fits else own + cost.startup_s
-        if budget_s is not None and total + added > budget_s:
-            left_out.update(one.key for one in groups[name])
-            continue
-        total += added
-        if fits:
-            parts[-1] = ([*parts[-1][0], name], parts[-1][1] + own)
-        else:
-            parts.append(([name], own))
+    times = {name: sum(one.time_ns for one in own) for name, own in groups.items()}
+    costs = {name: cost.launches_s(one.duration_ns for one in own) for name, own in groups.items()}
+    order = sorted(groups, key=lambda name: -times[name])
+    if budget_s is None:
+        parts = _fill(order, costs, cost.startup_s, math.inf, len(order))
+    else:
+        # A further part costs a start-up, a kernel of many configurations many measurements: other kernels
+        # may be worth more. What covers most is taken.
+        dense = sorted(groups, key=lambda name: -times[name] / costs[name])
+        most = range(1, max(1, int(budget_s // cost.startup_s)) + 1)
+        plans = [
+            _fill(names, costs, cost.startup_s, budget_s, parts) for names in (order, dense) for parts in most
+        ]
+        parts = max(plans, key=lambda plan: sum(times[name] for names, _ in plan for name in names))
+    taken = {name for names, _ in parts for name in names}
+    left_out = {one.key for name in order if name not in taken for one in groups[name]}
     unfiltered = len(parts) == 1 and not left_out and not finished
     planned = tuple(
         Part(
@@ -141,6 +143,26 @@ def plan_configs(
         for names, modelled in parts
     )
     return Plan(planned, frozenset(left_out), cost)
+
+
+def _fill(
+    order: Sequence[str], costs: Mapping[str, float], startup_s: float, budget_s: float, most: int
+) -> list[tuple[list[str], float]]:
+    """Take kernels in `order` while budget and `most` parts allow; return the parts and their seconds."""
+    parts: list[tuple[list[str], float]] = []
+    total = 0.0
+    for name in order:
+        own = costs[name]
+        fits = bool(parts) and parts[-1][1] + own + startup_s <= PART_S
+        added = own if fits else own + startup_s
+        if total + added > budget_s or (not fits and len(parts) == most):
+            continue
+        total += added
+        if fits:
+            parts[-1] = ([*parts[-1][0], name], parts[-1][1] + own)
+        else:
+            parts.append(([name], own))
+    return parts
 
 
 def plan_first(
