@@ -20,6 +20,8 @@ LABELS = 0.97
 """Width in inches of the column of labels that the panels of a line share."""
 AXIS = 0.15
 """Height in inches of an axis with its labels."""
+TITLES = 2 * LINE + 0.04
+"""Height in inches of the titles over a line of panels."""
 NO_DATA = "No data: no cell has a profile"
 
 
@@ -90,7 +92,7 @@ def titles(sheet: Sheet, line: Line, reported: frozenset[str] = frozenset()) -> 
         mark = "†" if cell.in_effect == "false" and not cell.absent else ""
         what = "reported" if cell.name in reported else kind(cell)
         sheet.text(x, sheet.y, f"{cell.target}{mark}\n{what}")
-    sheet.y += 2 * LINE + 0.04
+    sheet.y += TITLES
 
 
 def small_multiples(
@@ -122,7 +124,12 @@ def small_multiples(
         part.limit or nice(max((bar.value or 0.0 for drawn in made.values() for bar in drawn[at]), default=1))
         for at, part in enumerate(parts)
     ]
-    for line in grid(study, [*captured, *others], LABELS):
+    count = sum(len(part) for part in next(iter(made.values()), []))
+    height = TITLES + count * LINE + len(parts) * (AXIS + 0.03) + 0.02
+    lines = grid(study, [*captured, *others], LABELS)
+    sheet.balance([height] * len(lines))
+    for line in lines:
+        sheet.room(height)
         titles(sheet, line, frozenset(cell.name for cell in others))
         _panels(sheet, line, parts, limits, made)
     if not made:
@@ -142,7 +149,7 @@ def _panels(
     limits: Sequence[float],
     made: dict[str, list[Sequence[Bar]]],
 ) -> None:
-    """Draw the panels of a line below each other's titles, their labels at the left, and move below."""
+    """Draw the panels of a line, their labels at the left, and move below."""
     for at, (part, limit) in enumerate(zip(parts, limits, strict=True)):
         labels = next([bar.label for bar in made[cell.name][at]] for cell in line.cells if cell.name in made)
         height = LINE * len(labels)

@@ -38,8 +38,12 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         sheet.legend(handles, 2)
     else:
         sheet.empty(NO_DATA)
+    sheet.balance([_height(rows) for rows in best.values()])
     for cell in cells:
         rows, scores = of_cell(table, cell), best[cell.name]
+        if not sheet.fits(_height(scores) + LINE):
+            _axis(sheet, limit)
+            sheet.column()
         mark = "†" if cell.in_effect == "false" else ""
         sheet.text(LABELS, sheet.y, f"{cell.name}{mark} · {kind(cell)}", fontweight="bold")
         sheet.y += LINE + 0.03
@@ -62,6 +66,11 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
 def key(row: dict[str, Any]) -> tuple[str, str, str]:
     """Return what a row is about: architecture, target, kernel."""
     return row["architecture"], row["target"], row["name"]
+
+
+def _height(scores: Rows) -> float:
+    """Return the height in inches of a capture's panel with its title."""
+    return (1 + max(len(scores), 1)) * LINE + 0.08
 
 
 def _axis(sheet: Sheet, limit: float) -> None:

@@ -7,11 +7,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
-from gpuatlas.figures.panels import NO_DATA, grid, titles
+from gpuatlas.figures.panels import NO_DATA, TITLES, grid, titles
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
 from gpuatlas.figures.style import CLASSES, DARK, LINE, hatched
 
 LEFT, HEIGHT = 0.42, 1.05
+BLOCK = TITLES + HEIGHT + LINE + 0.07
+"""Height in inches of a line of panels with its titles and the numbers of its axis."""
 X_TICKS = {1e-2: "0.01", 1e1: "10", 1e4: "10 k"}
 Y_TICKS = {1e9: "1 G", 1e11: "100 G", 1e13: "10 T", 1e15: "1 P"}
 X_SPAN, Y_SPAN = (1e-2, 1e4), (1e9, 4e15)
@@ -23,7 +25,12 @@ BOUND = "FP32 instructions count as 2 operations, an upper bound: multiply-adds 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw rate over intensity under the device's ceilings; classes below 1 GFLOP/s lie outside the axes."""
     rows, cells, sheet = inputs.table("roofline"), inputs.captured(), Sheet()
-    for line in grid(inputs.study, cells, LEFT):
+    lines = grid(inputs.study, cells, LEFT)
+    sheet.balance([BLOCK] * len(lines), after=1.3)
+    for line in lines:
+        if not sheet.fits(BLOCK + LINE):
+            _axis(sheet)
+            sheet.column()
         titles(sheet, line)
         for cell, (x, width) in zip(line.cells, line.places, strict=False):
             if not cell.profiled:
@@ -31,19 +38,22 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
             else:
                 _panel(sheet.axes(x, sheet.y, width, HEIGHT), of_cell(rows, cell))
         _rates(sheet)
-        sheet.y += HEIGHT + LINE + 0.07
+        sheet.y += BLOCK - TITLES
     if cells:
-        sheet.text(
-            (LEFT + COLUMN - MARGIN) / 2, sheet.y - 0.03, "FLOP per byte of DRAM traffic", ha="center",
-            fontstyle="italic",
-        )  # fmt: skip
-        sheet.y += LINE
+        _axis(sheet)
         _legend(sheet, rows)
     else:
         sheet.empty(NO_DATA)
     bound = any("upper bound" in (row["reason"] or "") for row in rows)
     sheet.notes(inputs.study, " ".join([UNITS] * bool(cells) + [BOUND] * bound))
     return sheet.finish(), rows
+
+
+def _axis(sheet: Sheet) -> None:
+    """Write below the last line of panels of a column what their horizontal axes show."""
+    middle = (LEFT + COLUMN - MARGIN) / 2
+    sheet.text(middle, sheet.y - 0.03, "FLOP per byte of DRAM traffic", ha="center", fontstyle="italic")
+    sheet.y += LINE
 
 
 def _rates(sheet: Sheet) -> None:
@@ -56,7 +66,8 @@ def _rates(sheet: Sheet) -> None:
 
 
 def _legend(sheet: Sheet, rows: Rows) -> None:
-    present = [look for name, look in CLASSES.items() if any(row["name"] == name for row in rows)]
+    drawn = {row["name"] for row in rows if row["metric"] == "flop_rate" and row["value"]}
+    present = [look for name, look in CLASSES.items() if name in drawn]
     handles = [
         Line2D([], [], ls="", marker=k.marker, color=k.colour, mec=DARK, mew=0.3, ms=3.6, label=k.label)
         for k in present

@@ -21,6 +21,7 @@ KINDS = {
 }
 LABELS, STRIP = 0.74, 0.1
 HEIGHT = STRIP + 4 * LINE + 0.04
+HEADS = 5 * LINE + 0.05
 
 
 def kind_of(cell: Cell) -> str:
@@ -38,9 +39,11 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw a grid with one box a cell: whole step, window, coverage unknown, refused or absent (hatched)."""
     study, sheet = inputs.study, Sheet()
     above: list[str] = []
-    for line in grid(study, study.cells, LABELS):
+    lines = grid(study, study.cells, LABELS)
+    sheet.balance([HEADS + HEIGHT + 0.06] * len(lines))
+    for line in lines:
         targets = [cell.target for cell in line.cells]
-        if targets != above:
+        if sheet.room(HEADS + HEIGHT + 0.06) or targets != above:
             _heads(sheet, inputs, line.cells, line.places)
         above = targets
         entry = study.architectures[line.cells[0].architecture]

@@ -79,12 +79,12 @@ def use_style() -> None:
 
 
 def short(value: float) -> str:
-    """Return a number as written on a bar: three significant digits at most, two decimals at most."""
+    """Return a number as written on a bar: three significant digits, two decimals at most."""
     if value == 0:
         return "0"
     if abs(value) < 0.005:
         return "<0.01"
-    return f"{value:.2f}" if abs(value) < 1 else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 
 def nice(value: float) -> float:

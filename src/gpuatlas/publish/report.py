@@ -17,6 +17,7 @@ from gpuatlas.compare.study import Cell, Study, load_study
 from gpuatlas.compare.verdicts import STATUSES, WORDS
 from gpuatlas.errors import InputRefused
 from gpuatlas.figures import FIGURES
+from gpuatlas.figures.sheet import COLUMN
 from gpuatlas.files import read_json, sha256, write_text
 
 SMOKE = "Smoke test"
@@ -154,14 +155,18 @@ def _measured(checks: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(_title(c) if several else "", _number(c["measured"], c["unit"])) for c in known]
 
 
-def _figure(results: Path, captions: Path, name: str) -> dict[str, str]:
+def _figure(results: Path, captions: Path, name: str) -> dict[str, Any]:
+    """Return a figure, its caption, and whether it is more than one column of a page wide."""
     drawing, caption = results / "figures" / f"{name}.svg", captions / f"{name}.rst"
     for path in (drawing, caption):
         if not path.is_file():
             raise InputRefused(f"{path}: is missing; draw the figures first, or give --captions their folder")
+    svg = drawing.read_text(encoding="utf-8")
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', svg)
     return {
         "name": name,
-        "svg": inline_svg(drawing.read_text(encoding="utf-8"), name),
+        "svg": inline_svg(svg, name),
+        "wide": size is not None and float(size[1]) > 72 * COLUMN + 1,
         "caption": caption_html(caption.read_text(encoding="utf-8")),
     }
 
