@@ -260,14 +260,15 @@ def _words(check: Check, expected: float | None, unit: str) -> str:
     """Return what a check expects, in words."""
     goal = "" if expected is None else f"{_number(expected)}{'×' if unit == '×' else ' ' + unit}"
     slack = _number(check.tolerance)
+    by_more = f" by more than {_number(100 * check.tolerance)} %" if check.tolerance else ""
     return {
         "at_least": f"claim: at least {goal}",
         "at_most": f"claim: at most {goal}",
         "value": f"claim: {goal} ± {slack}",
         "near": f"claim: as the reference, {goal} ± {slack}",
         "ratio": f"claim: {goal}, within a factor of {_number(1 + check.tolerance)}",
-        "rises": f"claim: rises by more than {_number(100 * check.tolerance)} %",
-        "falls": f"claim: falls by more than {_number(100 * check.tolerance)} %",
+        "rises": f"claim: rises{by_more}",
+        "falls": f"claim: falls{by_more}",
     }[check.kind]
 
 

@@ -86,7 +86,7 @@ def write_report(results: Path, captions: Path) -> Path:
 
 def _workload(study: Study) -> str:
     network, size = study.workload.get("network", "Med-DDPM"), study.workload.get("size")
-    return f"configured for {network}, {size}³" if size else f"configured for {network}"
+    return f"Configured for {network}, {size}³" if size else f"Configured for {network}"
 
 
 def _number(value: float | None, unit: str | None) -> str:
@@ -108,7 +108,7 @@ def _expected(check: dict[str, Any]) -> str:
         "at_most": f"≤ {goal}",
         "value": f"{goal} ± {slack:.3g}",
         "near": f"reference ± {slack:.3g} {unit}",
-        "ratio": f"{goal}, ×÷ {1 + slack:.3g}",
+        "ratio": f"{goal}, within a factor of {1 + slack:.3g}",
         "rises": f"> {1 + slack:.3g} ×",
         "falls": f"< {1 - slack:.3g} ×",
     }[check["rule"]]
