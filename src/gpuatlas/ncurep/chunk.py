@@ -9,6 +9,7 @@ import numpy as np
 from gpuatlas.ncurep.launch import LaunchInfo, launch_info
 from gpuatlas.ncurep.messages import Result
 from gpuatlas.ncurep.metrics import (
+    PAD,
     Buffer,
     Instances,
     Ints,
@@ -36,10 +37,18 @@ _SECTION_HEAD = 512
 
 
 class Group:
-    """Successive launches of a report, not yet decoded, in one buffer with a zero byte after each."""
+    """Successive launches of a report, not yet decoded, in one buffer with a zero byte after each.
+
+    The buffer is used again for the next launches: memory that is new to the process is slow to write.
+    """
 
     def __init__(self) -> None:
-        self.raw = bytearray()
+        self.raw = bytearray(PAD)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the launches, to add others."""
+        self.used = 0
         self.start: list[int] = []
         self.end: list[int] = []
         self.offset: list[int] = []
@@ -56,17 +65,23 @@ class Group:
             self.walked[len(self.start)] = start, end
         self._append(data, launch.offset)
 
-    def _append(self, data: Content | bytearray, offset: int) -> None:
-        self.start.append(len(self.raw))
-        self.raw += data
-        self.end.append(len(self.raw))
-        self.raw.append(0)
+    def _append(self, data: Content, offset: int) -> None:
+        start, end = self.used, self.used + len(data)
+        if end + 1 + PAD > len(self.raw):
+            old, self.raw = self.raw, bytearray(2 * end + 1 + PAD)
+            memoryview(self.raw)[:start] = memoryview(old)[:start]
+        with memoryview(self.raw) as view:
+            view[start:end] = data
+            view[end : end + 1 + PAD] = bytes(1 + PAD)
+        self.used = end + 1
+        self.start.append(start)
+        self.end.append(end)
         self.offset.append(offset)
 
     def only(self, number: int) -> "Group":
         """Return one of the launches as a group of its own."""
         group = Group()
-        group._append(self.raw[self.start[number] : self.end[number]], self.offset[number])
+        group._append(bytes(self.raw[self.start[number] : self.end[number]]), self.offset[number])
         if number in self.walked:
             group.walked[0] = self.walked[number]
         return group
@@ -122,11 +137,11 @@ def decode_report(report: Outline, loss: Loss | None = None, *, instances: bool 
             group.add(launch)
         except WireError as error:
             yield from _decoded(group, report, loss, instances)  # what stands before it comes first
-            group = Group()
+            group.clear()
             _leave_out(launch.offset, error, report, loss)
-        if len(group.raw) >= _CHUNK_BYTES:
+        if group.used >= _CHUNK_BYTES:
             yield from _decoded(group, report, loss, instances)
-            group = Group()
+            group.clear()
     yield from _decoded(group, report, loss, instances)
 
 

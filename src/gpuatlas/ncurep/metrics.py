@@ -23,7 +23,8 @@ NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 METRIC_TAG = 0x6A
 _NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
 _TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
-_PAD = bytes(32)
+PAD = 32
+"""Zero bytes behind the last message of a buffer: looking that far ahead is harmless."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -52,6 +53,7 @@ class Metrics:
     """Row -> name id."""
     values: Values
     buffer: "Buffer"
+    """What the metrics were read from; the next chunk is read into the same memory."""
     with_instances: Ints
     """Rows that carry instances."""
     instances_start: Ints
@@ -71,14 +73,12 @@ class Instances:
 
 
 class Buffer:
-    """Messages in one buffer, a zero byte after each.
+    """Messages in one buffer, a zero byte after each and `PAD` of them after the last.
 
-    No tag is zero, so that a look at what follows a message's last field needs no bounds check. The pad at
-    the end makes looking a little further harmless.
+    No tag is zero, so that a look at what follows a message's last field needs no bounds check.
     """
 
     def __init__(self, raw: bytearray, start: Ints, end: Ints) -> None:
-        raw += _PAD
         self.start, self.end = start, end
         self.view = memoryview(raw)
         self.byte = np.frombuffer(raw, np.uint8)
@@ -122,7 +122,7 @@ def buffer_of(messages: Sequence[bytes]) -> Buffer:
     """Return messages joined in a buffer."""
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     end = np.cumsum(sizes + 1) - 1
-    return Buffer(bytearray(b"\0".join((*messages, b""))), end - sizes, end)
+    return Buffer(bytearray(b"\0".join((*messages, bytes(PAD)))), end - sizes, end)
 
 
 def first_metric(raw: Content | bytearray, start: int, end: int) -> int:
@@ -223,8 +223,8 @@ def walk_metrics(launch: Content) -> tuple[Ints, Ints]:
         raise WireError("a metric is longer than its launch")
     end = np.frombuffer(ends, np.int64)
     whole = np.diff(end, prepend=head)
-    # The tag and the bytes of the size are 2 to 5. Of a size in more bytes than it needs, the last is taken for
-    # content, and refused: it is no tag.
+    # The tag and the bytes of the size are 2 to 5. Of a size in more bytes than it needs, the last is taken
+    # for content, and refused: it is no tag.
     return end - whole + 2 + (whole > 129) + (whole > 16386) + (whole > 2097155), end
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 _Valid = npt.NDArray[np.bool_]
 _Rows = npt.NDArray[np.int64]
-_Text = TypeVar("_Text", str, str | None)
+_T = TypeVar("_T")
 
 
 def _bitmap(valid: _Valid | None) -> pa.Buffer | None:
@@ -41,10 +41,10 @@ def _offsets(sizes: npt.NDArray[np.int64]) -> pa.Buffer:
     return pa.py_buffer(offsets)
 
 
-def distinct(texts: Sequence[_Text]) -> tuple[list[_Text], _Rows]:
-    """Return the different texts, in the order of their first appearance, and each text's place in them."""
-    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return list(place), np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
+def distinct(values: Sequence[_T]) -> tuple[list[_T], _Rows]:
+    """Return the different values, in the order of their first appearance, and each value's place in them."""
+    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return list(place), np.fromiter(map(place.__getitem__, values), np.int64, len(values))
 
 
 def strings(texts: Sequence[str | None], rows: _Rows | None = None) -> pa.Array:

@@ -10,7 +10,7 @@ from gpuatlas.names import launch_key
 from gpuatlas.ncurep.launch import LaunchInfo
 from gpuatlas.ncurep.metrics import NONE, TEXT, UINT32, UINT64, Instances, Metrics, Values
 from gpuatlas.tables import schema
-from gpuatlas.tables.arrays import optional, primitives, sparse_strings, string_lists, strings
+from gpuatlas.tables.arrays import distinct, optional, primitives, sparse_strings, string_lists, strings
 from gpuatlas.tables.kinds import EXACT, number_in, text_mask
 from gpuatlas.tables.units import unit
 
@@ -148,9 +148,10 @@ def launches_table(
     """Return rows of the launches table."""
     count = len(infos)
     started = [info.started for info in infos]
+    configurations, rows = distinct([(info.demangled, info.grid, info.block) for info in infos])
     columns = {
         "launch_id": primitives(pa.int32(), np.arange(first_launch, first_launch + count)),
-        "key": strings([launch_key(info.demangled, info.grid, info.block) for info in infos]),
+        "key": strings([launch_key(*configuration) for configuration in configurations], rows),
         "report": primitives(pa.int16(), np.full(count, report)),
         "function": strings([info.function for info in infos]),
         "demangled": strings([info.demangled for info in infos]),
