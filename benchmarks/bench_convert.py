@@ -1,10 +1,11 @@
 """The converter beside NVIDIA's own reader: whole processes, medians, the same Parquet at the end.
 
 ``python benchmarks/bench_convert.py`` writes ``benchmarks/convert.md``. It needs ``gpuatlas[nvidia]`` for the
-peers, about 2.5 GB of disk in the temporary folder, and ten minutes on a quiet machine.
+peers, about 1.3 GB of disk in the temporary folder, and less than ten minutes on a quiet machine.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -17,7 +18,9 @@ import time
 from array import array
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 RECORDINGS = {
@@ -25,105 +28,197 @@ RECORDINGS = {
 }
 LAUNCHES, METRICS = 10_000, 260
 GIGABYTE = 1_000_000_000
+BUSY = 0.5
 
 
 # What is measured
 
 
-def peer_value(report: str, out: str) -> None:
-    """The loop that one writes: value() of each metric."""
+@dataclasses.dataclass
+class Read:
+    """What a peer has read: metrics launch by launch, each launch's sorted by name."""
+
+    counts: array = dataclasses.field(default_factory=lambda: array("i"))
+    """Metrics of each launch."""
+    code: array = dataclasses.field(default_factory=lambda: array("i"))
+    """Of each metric its name's place in `names`."""
+    values: array = dataclasses.field(default_factory=lambda: array("d"))
+    valid: bytearray = dataclasses.field(default_factory=bytearray)
+    texts: dict[int, str] = dataclasses.field(default_factory=dict)
+    names: dict[str, int] = dataclasses.field(default_factory=dict)
+    units: list[str] = dataclasses.field(default_factory=list)
+    launches: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    rules: list[list[dict]] = dataclasses.field(default_factory=list)
+
+
+def _rules(action: Any) -> list[dict]:
+    return [
+        {**result, "rule_message": dict(result["rule_message"])} for result in action.rule_results_as_dicts()
+    ]
+
+
+def read_by_value(report: str) -> Read:
+    """Read as one would: value() of each metric."""
     import ncu_report
 
-    def read(metric: object) -> tuple[float | None, str | None]:
-        value = metric.value() if metric.has_value() else None  # type: ignore[attr-defined]
-        if isinstance(value, str):
-            return None, value
-        return (None if value is None else float(value)), None
+    actions = ncu_report.load_report(report).range_by_idx(0)
+    read = Read()
+    for action in actions:
+        read.launches.append((action.name(0), action.name(1), action.name(2)))
+        read.rules.append(_rules(action))
+        names = sorted(set(action.metric_names()))
+        read.counts.append(len(names))
+        for name in names:
+            metric = action.metric_by_name(name)
+            if name not in read.names:
+                read.names[name] = len(read.names)
+                read.units.append(metric.unit())
+            value = metric.value() if metric.has_value() else None
+            if isinstance(value, str):
+                read.texts[len(read.code)] = value
+                value = None
+            read.code.append(read.names[name])
+            read.values.append(0.0 if value is None else value)
+            read.valid.append(value is not None)
+    return read
 
-    _peer(ncu_report, report, out, read)
 
+def read_by_accessors(report: str, part: int = 0, parts: int = 1) -> Read:
+    """Read as fast as we could make it.
 
-def peer_accessors(report: str, out: str) -> None:
-    """The best loop that we could write: the accessor of each kind, units once a name, columns in arrays."""
+    The accessor of the metric's kind, names sorted once for all launches that have the same, kinds and units asked
+    once a name, columns in arrays, no garbage collection. Of `parts` equal parts of the launches, one is read.
+    """
+    import gc
+
     import ncu_report
 
-    def read(metric: object) -> tuple[float | None, str | None]:
-        if not metric.has_value():  # type: ignore[attr-defined]
-            return None, None
-        kind = metric.kind()  # type: ignore[attr-defined]
-        if kind in (5, 6):
-            return float(metric.as_uint64()), None  # type: ignore[attr-defined]
-        if kind in (3, 4):
-            return metric.as_double(), None  # type: ignore[attr-defined]
-        return None, metric.as_string()  # type: ignore[attr-defined]
+    gc.disable()
+    actions = ncu_report.load_report(report).range_by_idx(0)
+    launches = actions.num_actions()
+    read = Read()
+    code, values, valid, places, kinds = read.code, read.values, read.valid, read.names, []
+    orders: dict[tuple, list[str]] = {}
+    for number in range(launches * part // parts, launches * (part + 1) // parts):
+        action = actions.action_by_idx(number)
+        read.launches.append((action.name(0), action.name(1), action.name(2)))
+        read.rules.append(_rules(action))
+        names = action.metric_names()
+        order = orders.get(names)
+        if order is None:
+            order = orders[names] = sorted(set(names))
+        read.counts.append(len(order))
+        get = action.metric_by_name
+        for name in order:
+            metric = get(name)
+            place = places.get(name)
+            if place is None:
+                place = places[name] = len(places)
+                read.units.append(metric.unit())
+                kinds.append(metric.kind())
+            code.append(place)
+            if metric.has_value():
+                kind = kinds[place]
+                if kind in (5, 6):
+                    values.append(metric.as_uint64())
+                    valid.append(True)
+                    continue
+                if kind in (3, 4):
+                    values.append(metric.as_double())
+                    valid.append(True)
+                    continue
+                read.texts[len(code) - 1] = metric.as_string()
+            values.append(0.0)
+            valid.append(False)
+    return read
 
-    _peer(ncu_report, report, out, read)
 
-
-def _peer(
-    ncu_report: object, report: str, out: str, read: Callable[[object], tuple[float | None, str | None]]
-) -> None:
+def write(reads: list[Read], out: str) -> None:
+    """Write the Parquet of what was read; columns are built as our own are, without pandas."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    actions = ncu_report.load_report(report).range_by_idx(0)  # type: ignore[attr-defined]
-    launch, code, values, valid, texts = array("i"), array("i"), array("d"), bytearray(), []
-    codes: dict[str, int] = {}
-    units: list[str] = []
-    launches, rules = [], []
-    for number in range(actions.num_actions()):
-        action = actions.action_by_idx(number)
-        launches.append((number, action.name(0), action.name(1), action.name(2)))
-        for result in action.rule_results_as_dicts():
-            rules.append({"launch_id": number, **result, "rule_message": dict(result["rule_message"])})
-        for name in sorted(set(action.metric_names())):
-            metric = action.metric_by_name(name)
-            place = codes.get(name)
-            if place is None:
-                place = codes[name] = len(codes)
-                units.append(metric.unit())
-            value, text = read(metric)
-            launch.append(number)
-            code.append(place)
-            values.append(0.0 if value is None else value)
-            valid.append(value is not None)
-            texts.append(text)
-    place = np.frombuffer(code, np.int32)
-    table = pa.table(
-        {
-            "launch_id": pa.array(np.frombuffer(launch, np.int32)),
-            "metric": pa.DictionaryArray.from_arrays(place, list(codes)),
-            "value": pa.array(np.frombuffer(values), mask=~np.frombuffer(valid, np.bool_)),
-            "text": pa.array(texts, pa.string()),
-            "unit": pa.DictionaryArray.from_arrays(place, units),
-        }
+    from gpuatlas.tables.arrays import primitives, sparse_strings, strings
+
+    names: dict[str, str] = {}
+    for read in reads:
+        names.update(zip(read.names, read.units, strict=True))
+    place = {name: number for number, name in enumerate(names)}
+    code = np.concatenate(
+        [np.array([place[name] for name in read.names])[np.frombuffer(read.code, np.int32)] for read in reads]
+    )
+    counts = np.concatenate([np.frombuffer(read.counts, np.int32) for read in reads])
+    texts, before = {}, 0
+    for read in reads:
+        texts.update({before + row: text for row, text in read.texts.items()})
+        before += len(read.code)
+    codes = primitives(pa.int32(), code)
+    table = pa.Table.from_arrays(
+        [
+            primitives(pa.int32(), np.repeat(np.arange(len(counts)), counts)),
+            pa.DictionaryArray.from_arrays(codes, strings(list(names))),
+            primitives(
+                pa.float64(),
+                np.concatenate([np.frombuffer(read.values) for read in reads]),
+                np.concatenate([np.frombuffer(read.valid, np.bool_) for read in reads]),
+            ),
+            sparse_strings(texts, len(code)),
+            pa.DictionaryArray.from_arrays(codes, strings(list(names.values()))),
+        ],
+        names=["launch_id", "metric", "value", "text", "unit"],
     )
     Path(out).mkdir(parents=True, exist_ok=True)
     pq.write_table(table, f"{out}/metrics.parquet", compression="zstd")
-    columns = ("launch_id", "function", "demangled", "mangled")
-    pq.write_table(
-        pa.table(dict(zip(columns, map(list, zip(*launches, strict=True)), strict=True))),
-        f"{out}/launches.parquet",
+    launches = [launch for read in reads for launch in read.launches]
+    columns = [strings(column) for column in zip(*launches, strict=True)]
+    table = pa.Table.from_arrays(
+        [primitives(pa.int32(), np.arange(len(launches))), *columns],
+        names=["launch_id", "function", "demangled", "mangled"],
     )
-    pq.write_table(pa.Table.from_pylist(rules), f"{out}/rules.parquet", compression="zstd")
+    pq.write_table(table, f"{out}/launches.parquet", compression="zstd")
+    found = (rules for read in reads for rules in read.rules)
+    rows = [{"launch_id": number, **rule} for number, rules in enumerate(found) for rule in rules]
+    pq.write_table(pa.Table.from_pylist(rows), f"{out}/rules.parquet", compression="zstd")
+
+
+def peer_value(report: str, out: str) -> None:
+    write([read_by_value(report)], out)
+
+
+def peer_accessors(report: str, out: str) -> None:
+    write([read_by_accessors(report)], out)
+
+
+def peer_processes(report: str, out: str) -> None:
+    """Read a part of the launches in a process for each CPU, each of which loads the report."""
+    from multiprocessing import get_context
+
+    parts = len(os.sched_getaffinity(0))
+    with get_context("fork").Pool(parts) as pool:
+        reads = pool.starmap(read_by_accessors, [(report, part, parts) for part in range(parts)])
+    write(reads, out)
 
 
 def merely_parse(report: str, out: str) -> None:
-    """Read the bytes and let protobuf parse each result, nothing more: the floor."""
+    """Read the bytes and let protobuf parse each result, nothing more."""
     del out
     from gpuatlas.ncurep.messages import Result
     from gpuatlas.ncurep.report import launches, outline
 
-    for launch in launches(outline(Path(report))):
-        Result.FromString(launch.data)
+    for launch in launches(outline(Path(report), keep=True)):
+        Result.FromString(bytes(launch.data))
 
 
+OURS, FLOOR = "gpuatlas convert", "merely parsing"
+LOOPS = ("ncu_report, value()", "ncu_report, accessors")
+PROCESSES = "ncu_report, accessors, a process a CPU"
 CONTENDERS: dict[str, Callable[[str, str], None] | None] = {
-    "gpuatlas convert": None,  # the command itself
-    "ncu_report, value()": peer_value,
-    "ncu_report, accessors": peer_accessors,
-    "merely parsing": merely_parse,
+    OURS: None,  # the command itself
+    LOOPS[0]: peer_value,
+    LOOPS[1]: peer_accessors,
+    PROCESSES: peer_processes,
+    FLOOR: merely_parse,
 }
 
 
@@ -192,14 +287,44 @@ def make_long(path: Path) -> None:
 # Measuring
 
 
-def measure(contender: str, report: Path, out: Path) -> tuple[float, float, int]:
-    """Run one contender once; return its wall time and CPU time in s and its peak memory in MiB."""
+class Run(NamedTuple):
+    """One run of a contender."""
+
+    wall: float
+    """In s, as are the CPU times of all its processes."""
+    cpu: float
+    peak: int
+    """Resident memory in MiB, of its largest process."""
+
+
+@dataclasses.dataclass
+class Found:
+    """What was measured on one report."""
+
+    runs: dict[str, list[Run]]
+    rows: int | None
+    """Metric values."""
+    unpacked: int
+    parquet: int | None
+    """Bytes of our tables."""
+
+
+def medians(runs: list[Run]) -> tuple[float, float]:
+    """Return the medians of wall and CPU times."""
+    return statistics.median(run.wall for run in runs), statistics.median(run.cpu for run in runs)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def measure(contender: str, report: Path, out: Path) -> Run:
+    """Run one contender once."""
     command = [sys.executable, __file__, "--measure", contender, str(report), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{contender} failed on {report}: {done.stderr}")
-    wall, cpu, peak = json.loads(done.stdout.splitlines()[-1])
-    return wall, cpu, peak
+    return Run(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure_here(contender: str, report: str, out: str) -> None:
@@ -232,30 +357,29 @@ def same_metrics(ours: Path, theirs: Path) -> int:
     return len(rows[0][0])
 
 
-def bench(repeats: int, folder: Path) -> dict[str, dict]:
+def bench(repeats: int, folder: Path) -> dict[str, Found]:
     """Run every contender on every report."""
     from gpuatlas.ncurep.report import outline
 
-    print("making the synthetic reports", file=sys.stderr)
+    say("making the synthetic reports")
     synthetic, long = folder / "synthetic.ncu-rep", folder / "long.ncu-rep"
     make_synthetic(synthetic)
     make_long(long)
-    found: dict[str, dict] = {}
+    found: dict[str, Found] = {}
     for name, report in {**RECORDINGS, "10,000 × 260": synthetic}.items():
-        runs: dict[str, list[tuple[float, float, int]]] = {contender: [] for contender in CONTENDERS}
-        for repeat in range(repeats):
-            for contender in CONTENDERS:  # in turns, so that what else the machine does meets all of them
-                print(f"{name}: {contender}, {repeat + 1} of {repeats}", file=sys.stderr)
+        runs: dict[str, list[Run]] = {contender: [] for contender in CONTENDERS}
+        # A run of the large report takes half a minute, and its times spread less.
+        for repeat in range(repeats if name in RECORDINGS else math.ceil(repeats / 2)):
+            # In turns, so that what else the machine does meets all of them; every other time backwards, so that
+            # none always runs after the same one.
+            for contender in list(CONTENDERS)[:: -1 if repeat % 2 else 1]:
+                say(f"{name}: {contender}, {repeat + 1}")
                 runs[contender].append(measure(contender, report, folder / contender))
-        ours = folder / "gpuatlas convert"
-        found[name] = {
-            "rows": same_metrics(ours, folder / "ncu_report, accessors"),
-            "unpacked": outline(report).unpacked,
-            "parquet": sum(path.stat().st_size for path in ours.glob("*.parquet")),
-            "runs": runs,
-        }
-    runs = [measure("gpuatlas convert", long, folder / "long") for _ in range(repeats)]
-    found["1 GB"] = {"runs": {"gpuatlas convert": runs}}
+        rows = {same_metrics(folder / OURS, folder / peer) for peer in (*LOOPS, PROCESSES)}
+        tables = sum(path.stat().st_size for path in (folder / OURS).glob("*.parquet"))
+        found[name] = Found(runs, rows.pop(), outline(report).unpacked, tables)
+    runs = {OURS: [measure(OURS, long, folder / "long") for _ in range(3)]}
+    found["1 GB"] = Found(runs, None, long.stat().st_size, None)
     return found
 
 
@@ -263,57 +387,75 @@ def bench(repeats: int, folder: Path) -> dict[str, dict]:
 
 HEAD = """# How fast the converter is
 
-Written by `python benchmarks/bench_convert.py` on {date}: {machine}, {cpus} CPUs, load average {load:.1f}
-at the start, Python {python}, pyarrow {pyarrow}. Whole processes from start to exit, contenders in turns,
-medians of {repeats} (all runs in brackets). Each contender ends in the same Parquet: launches, metrics with
-units, rules; the metrics tables are compared value by value. Where the machine was busy, the CPU times tell more.
+Written by `python benchmarks/bench_convert.py` on {date}: {cpu}, {cpus} CPUs, load average {load:.1f} before and
+{after:.1f} after (the bench itself makes about one), Python {python}, pyarrow {pyarrow}, numpy {numpy}, typer
+{typer}, ncu_report {ncu_report}. Whole processes from start to exit, contenders in turns, medians, all runs in
+brackets. Each contender ends in the same Parquet: launches, metrics with units, rules; the metrics tables are
+compared value by value. Where the machine was busy, the CPU times tell more.
 
 | report | contender | wall s | CPU s | peak MiB | times ours, wall (CPU) |
 |---|---|---|---|---|---|
 """
 TAIL = """
 * `ncu_report, value()` is the usual loop. `ncu_report, accessors` is the best that we could write with
-  NVIDIA's reader: the accessor of each kind, units once a name, columns in arrays.
-* `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it.
+  NVIDIA's reader: the accessor of each kind, kinds and units asked once a name, names sorted once, columns in
+  arrays, no garbage collection. The last peer does that in a process for each CPU, which takes no less CPU
+  time; its peak is that of one of them. We convert a report in one process.
+* `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it. We do not parse the
+  bodies of sections, which are most of a recording.
 * `10,000 × 260` is made of a recording's real results, each with 260 of its metrics, repeated. Rules that say
   the same are decoded once, which repeating favours.
 * `1 GB` is a recording's results over and over: the peak does not grow with the report.
-* The recordings are packed in one zstd frame, and its window, the whole 70 MB, is part of the peak.
+* The recordings are packed; the 70 MB that they unpack to are part of the peak.
 """
 
 
-def page(found: dict[str, dict], repeats: int, load: float) -> str:
-    """Return convert.md."""
-    import pyarrow
+def cpu_model() -> str:
+    """Return the CPU's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
-    lines = []
+
+def page(found: dict[str, Found], load: float) -> str:
+    """Return convert.md."""
+    lines, best = [], []
     for name, entry in found.items():
-        runs = entry["runs"]
-        ours = [statistics.median(run[part] for run in runs["gpuatlas convert"]) for part in (0, 1)]
-        for contender, times in runs.items():
-            wall, cpu = (statistics.median(run[part] for run in times) for part in (0, 1))
-            peak = max(run[2] for run in times)
-            every = " ".join(f"{run[0]:.2f}" for run in times)
+        ours = medians(entry.runs[OURS])
+        for contender, runs in entry.runs.items():
+            wall, cpu = medians(runs)
+            every = " ".join(f"{run.wall:.2f}" for run in runs)
             lines.append(
-                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {peak} | "
+                f"| {name} | {contender} | {wall:.2f} ({every}) | {cpu:.2f} | {max(run.peak for run in runs)} | "
                 f"{wall / ours[0]:.1f}× ({cpu / ours[1]:.1f}×) |"
             )
+        if len(entry.runs) > 1:
+            best_loop = [
+                min(part) for part in zip(*(medians(entry.runs[loop]) for loop in LOOPS), strict=True)
+            ]
+            others = best_loop, medians(entry.runs[PROCESSES]), medians(entry.runs[FLOOR])
+            ratios = " | ".join(f"{wall / ours[0]:.1f}× ({cpu / ours[1]:.1f}×)" for wall, cpu in others)
+            best.append(f"| {name} | {ratios} |")
+    lines += [
+        "",
+        "| times ours, wall (CPU) | the best loop | it in a process for each CPU | merely parsing |",
+    ]
+    lines += ["|---|---|---|---|", *best]
     lines += ["", "| report | unpacked bytes | metric values | Parquet bytes | of unpacked |"]
     lines += ["|---|---|---|---|---|"]
     lines += [
-        f"| {name} | {entry['unpacked']:,} | {entry['rows']:,} | {entry['parquet']:,} | "
-        f"{100 * entry['parquet'] / entry['unpacked']:.2f} % |"
+        f"| {name} | {entry.unpacked:,} | {entry.rows:,} | {entry.parquet:,} | "
+        f"{100 * entry.parquet / entry.unpacked:.2f} % |"
         for name, entry in found.items()
-        if "rows" in entry
+        if entry.parquet is not None
     ]
     head = HEAD.format(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
-        machine=platform.machine(),
-        cpus=os.cpu_count(),
+        cpu=cpu_model(),
+        cpus=len(os.sched_getaffinity(0)),
         load=load,
+        after=os.getloadavg()[0],
         python=platform.python_version(),
-        pyarrow=pyarrow.__version__,
-        repeats=repeats,
+        **{name: version(name) for name in ("pyarrow", "numpy", "typer", "ncu_report")},
     )
     return head + "\n".join(lines) + "\n" + TAIL
 
@@ -322,7 +464,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs=3, metavar=("CONTENDER", "REPORT", "OUT"), help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="runs on each recording [5]")
     parser.add_argument("--json", type=Path, help="also write the raw figures here")
     arguments = parser.parse_args()
     if arguments.run:
@@ -333,12 +475,15 @@ def main() -> None:
         return
     if arguments.measure:
         measure_here(*arguments.measure)
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        say(f"the load average is {load:.1f}: the figures will be those of a busy machine")
     with tempfile.TemporaryDirectory(prefix="bench-convert-") as name:
-        load = os.getloadavg()[0]
         found = bench(arguments.repeats, Path(name))
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2))
-    text = page(found, arguments.repeats, load)
+        raw = {name: dataclasses.asdict(entry) for name, entry in found.items()}
+        arguments.json.write_text(json.dumps(raw, indent=2))
+    text = page(found, load)
     (ROOT / "benchmarks/convert.md").write_text(text)
     print(text)
 
