@@ -16,6 +16,7 @@ from tests.ncurep.report_files import ROOT, unpack
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import source
 from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.info import info
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.rewrite import write_block, write_start
 from gpuatlas.ncurep.wire import write_bytes, write_integer
@@ -217,6 +218,11 @@ def test_text_that_is_not_utf8(report):
     assert "not UTF-8" in refused(report(replaced(b"CachePreferNone", b"CachePreferN\xc0ne")))
     assert "not UTF-8" in refused(report(replaced(b"NVIDIA H200", b"NVIDIA H\x80\x80\x80")))
     assert "not UTF-8" in refused(report(replaced(b"Small Grid", b"Small G\xf5id")))
+
+
+def test_info_refuses_a_damaged_launch(report):
+    with pytest.raises(InputRefused, match="not UTF-8"):
+        info(report(replaced(b"CachePreferNone", b"CachePreferN\xc0ne")))
 
 
 def test_tags_of_another_type(report):
