@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Study:
         for cell in self.cells:
             if cell.name == name:
                 return cell
-        raise ConfigError(f"cell {name!r} is not in this study{_nearest(name, [c.name for c in self.cells])}")
+        raise ConfigError(f"cell {name!r} is not in this study{nearest(name, [c.name for c in self.cells])}")
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``results/study.json`` holds: the study as configured, without this machine's paths."""
@@ -171,17 +171,21 @@ def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
         ]
         key = str(unknown[0])
         dotted = f"{path}.{key}" if path else key
-        raise ConfigError(f"{where}: unknown key {dotted!r}{_nearest(key, known)}")
+        raise ConfigError(f"{where}: unknown key {dotted!r}{nearest(key, known)}")
     hint = error.schema.get("description") if isinstance(error.schema, dict) else None
     message = error.message if len(error.message) < 200 else f"is not valid ({error.validator})"
     raise ConfigError(f"{where}: {at}{message}{f' ({hint})' if hint else ''}")
 
 
-def _nearest(word: str, valid: list[str]) -> str:
-    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
+def nearest(word: str, valid: Iterable[str], otherwise: str | None = None) -> str:
+    """Return the end of a sentence about an unknown name: the nearest valid one, else `otherwise`, or all."""
+    known = list(valid)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; valid: {', '.join(valid)}" if valid else ""
+    if otherwise is not None:
+        return f"; {otherwise}"
+    return f"; valid: {', '.join(known)}" if known else ""
 
 
 def _schema(root: Path, name: str) -> dict[str, Any]:
@@ -207,7 +211,7 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.yaml"
     if not path.is_file():
         known = sorted(p.stem for p in folder.glob("*.yaml"))
-        raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{_nearest(name, known)}")
+        raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{nearest(name, known)}")
     site = read_yaml(path)
     validate(site, _schema(root, "site"), f"config/sites/{name}.yaml")
     account = os.environ.get("GPUATLAS_ACCOUNT")
@@ -258,14 +262,14 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
             if name not in known:
                 raise ConfigError(
                     f"config/config.yaml: key {key!r}: {name!r} is not in config/{key}.yaml"
-                    f"{_nearest(name, list(known))}"
+                    f"{nearest(name, list(known))}"
                 )
     for name, entry in architectures.items():
         for key, names in (("analogue_of", list(architectures)), ("site", _site_names(root))):
             if key in entry and entry[key] not in names:
                 raise ConfigError(
                     f"config/architectures.yaml: key '{name}.{key}': unknown {entry[key]!r}"
-                    f"{_nearest(entry[key], names)}"
+                    f"{nearest(entry[key], names)}"
                 )
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}
@@ -289,7 +293,7 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
             if name not in planned:
                 raise ConfigError(
                     f"config/config.yaml: key {key!r}: cell {name!r} is not in this study"
-                    f"{_nearest(name, sorted(planned))}"
+                    f"{nearest(name, sorted(planned))}"
                 )
     return Study(root, settings, architectures, targets, sites, site, cells)
 

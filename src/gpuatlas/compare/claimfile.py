@@ -1,6 +1,5 @@
 """Claims as data: config/claims.yaml, validated against its JSON schema and the catalogue."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from gpuatlas.compare import catalog
 from gpuatlas.errors import ConfigError
 
 SCHEMA = Path("workflow") / "schemas" / "claims.schema.yaml"
+CATALOG = "see src/gpuatlas/compare/catalog.yaml"
 RELATIVE_KINDS = ("near", "ratio", "rises", "falls")
 
 
@@ -56,11 +56,6 @@ class Claim:
     target: str
     checks: tuple[Check, ...]
     reported: tuple[Reported, ...]
-
-
-def _nearest(word: str, valid: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.3)
-    return f"; did you mean {close[0]!r}?" if close else "; see src/gpuatlas/compare/catalog.yaml"
 
 
 def schema_path(claims: Path) -> Path:
@@ -127,14 +122,16 @@ def _known_cells(entry: dict[str, Any], beside: dict[str, list[str]], where: str
     for key, kind, name in used:
         if kind in beside and name not in beside[kind]:
             raise ConfigError(
-                f"{where}: key {key!r}: unknown {kind[:-1]} {name!r}{_nearest(name, beside[kind])}"
+                f"{where}: key {key!r}: unknown {kind[:-1]} {name!r}{config.nearest(name, beside[kind])}"
             )
 
 
 def _known_metric(name: str, key: str, where: str) -> catalog.Metric:
     known = catalog.load().known
     if name not in known:
-        raise ConfigError(f"{where}: key {key!r}: unknown metric {name!r}{_nearest(name, known)}")
+        raise ConfigError(
+            f"{where}: key {key!r}: unknown metric {name!r}{config.nearest(name, known, CATALOG)}"
+        )
     return known[name]
 
 
@@ -149,7 +146,9 @@ def _checks(entry: dict[str, Any], where: str) -> Iterable[Check]:
         for name in raw.get("classes", []):
             if name not in classes:
                 key = f"checks[{number}].classes"
-                raise ConfigError(f"{where}: key {key!r}: unknown class {name!r}{_nearest(name, classes)}")
+                raise ConfigError(
+                    f"{where}: key {key!r}: unknown class {name!r}{config.nearest(name, classes)}"
+                )
         metrics = raw["metric"] if isinstance(raw["metric"], list) else [raw["metric"]]
         for name in metrics:
             metric = _known_metric(name, f"checks[{number}].metric", where)

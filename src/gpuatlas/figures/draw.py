@@ -1,7 +1,6 @@
 """Draws figures by name; writes each as SVG, PNG and PDF with its CSV, same tables, same bytes."""
 
 import csv
-import difflib
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from gpuatlas import console
+from gpuatlas.config import nearest
 from gpuatlas.errors import ConfigError
 from gpuatlas.figures import FIGURES
 from gpuatlas.figures.inputs import Inputs, Rows
@@ -49,9 +49,7 @@ def draw(results: Path, names: Sequence[str] | None = None) -> list[Path]:
     """
     for name in names or ():
         if name not in FIGURES:
-            close = difflib.get_close_matches(name, FIGURES, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; valid: {', '.join(FIGURES)}"
-            raise ConfigError(f"--figure {name!r}: there is no such figure{hint}")
+            raise ConfigError(f"--figure {name!r}: there is no such figure{nearest(name, FIGURES)}")
     use_style()
     inputs = Inputs(results)
     written: list[Path] = []
