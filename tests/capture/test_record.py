@@ -65,6 +65,8 @@ def test_a_recording_from_end_to_end(gpu, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NVIDIA H200" not in done.stderr
     assert "dgrad" in done.stdout
+    assert "This ncu does not store" in done.stderr, "the recording that is served lacks a metric or two"
+    assert "dram__bytes.sum" in done.stderr
     recording = unpack(tmp_path, "packed") / "recording" / "h200" / "opt1"
     assert {path.name for path in recording.iterdir()} == {*RECORDING, "timing"}
     plan = json.loads((recording / "plan.json").read_text())

@@ -10,10 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import estimate
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import MachineRefused
+from gpuatlas.ncurep.report import outline
 
 LAUNCHES = 7
 """Launches that the probe has measured; the first, which also sets the profiler up, is not timed."""
@@ -56,6 +58,8 @@ def probe(
     ------
     MachineRefused
         The counters are refused or busy, or the profiler cannot start.
+    InputRefused
+        The profiler's report is damaged.
     GpuatlasError
         The probe failed otherwise.
     """
@@ -70,6 +74,10 @@ def probe(
             environment={**os.environ, "TMPDIR": name},
             stop=stop,
         )
+        stored = outline(folder / "probe.ncu-rep").names
+    missing = [name for name in settings.metrics if name not in stored]
+    if missing:  # Nsight Compute itself passes over a metric that it does not know
+        console.note(f"This ncu does not store {', '.join(missing)}: correct the names, or go without")
     passes = outcome.passes.most_common(1)[0][0] if outcome.passes else None
     model = estimate(settings.sections, settings.metrics, step_ns=0.0, compiled=False, passes=passes)
     return passes, outcome.profile_s / (outcome.launches - 1) / model.launch_s(LAUNCH_NS)
