@@ -27,7 +27,7 @@ from tests.ncurep.report_files import peak_mib, unpack
 
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
-from gpuatlas.ncurep import messages
+from gpuatlas.ncurep import chunk, messages
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.source import Reader
@@ -171,7 +171,9 @@ def run(seed: int, count: int, files: list[Path]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bases = [Base(path, folder) for path in files]
+        large = chunk._LARGE
         for number in range(count):
+            chunk._LARGE = 0 if number % 2 else large  # both ways in which metrics are found
             base = chance.choice(bases)
             how = "nothing" if number % EVERY == 0 else MUTATIONS[number % len(MUTATIONS)]
             mutant = base.data if how == "nothing" else mutate(base, how, chance)
