@@ -254,23 +254,12 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
     settings = {key: {"true": True, "false": False}.get(str(value), value) for key, value in config.items()}
     validate(settings, _schema(root, "config"), "config/config.yaml")
     architectures, targets = load_named(root, "architectures"), load_named(root, "targets")
-    for key, chosen, known in (
-        ("architectures", settings["architectures"], architectures),
-        ("targets", settings["targets"], targets),
-    ):
-        for name in chosen:
-            if name not in known:
-                raise ConfigError(
-                    f"config/config.yaml: key {key!r}: {name!r} is not in config/{key}.yaml"
-                    f"{nearest(name, list(known))}"
-                )
+    for key, valid in (("architectures", architectures), ("targets", targets)):
+        _check_names("config.yaml", key, settings[key], valid, f"{{!r}} is not in config/{key}.yaml")
     for name, entry in architectures.items():
-        for key, names in (("analogue_of", list(architectures)), ("site", _site_names(root))):
-            if key in entry and entry[key] not in names:
-                raise ConfigError(
-                    f"config/architectures.yaml: key '{name}.{key}': unknown {entry[key]!r}"
-                    f"{nearest(entry[key], names)}"
-                )
+        for key, known in (("analogue_of", list(architectures)), ("site", _site_names(root))):
+            given = [entry[key]] if key in entry else []
+            _check_names("architectures.yaml", f"{name}.{key}", given, known, "unknown {!r}")
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}
     sites = {name: load_site(root, name) for name in sorted(used | ({site} - {"all"}) | {"local"})}
@@ -287,15 +276,17 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
         for target in targets
         if target in settings["targets"]
     )
-    planned = {cell.name for cell in cells}
     for key in ("recordings", "quality"):
-        for name in settings[key]:
-            if name not in planned:
-                raise ConfigError(
-                    f"config/config.yaml: key {key!r}: cell {name!r} is not in this study"
-                    f"{nearest(name, sorted(planned))}"
-                )
-    return Study(root, settings, architectures, targets, sites, site, cells)
+        known = sorted(cell.name for cell in cells)
+        _check_names("config.yaml", key, settings[key], known, "cell {!r} is not in this study")
+    return replace(study, cells=cells)
+
+
+def _check_names(file: str, key: str, names: Iterable[str], known: Iterable[str], wrong: str) -> None:
+    """Refuse names that are not known; `wrong` says so, with a place for the name."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"config/{file}: key {key!r}: {wrong.format(name)}{nearest(name, known)}")
 
 
 def _site_names(root: Path) -> list[str]:
