@@ -125,14 +125,20 @@ def test_every_check_of_a_claim_is_among_what_it_expects(finished):
     assert expected["opt1-tensor"] == [
         "Tensor pipe utilisation: 9.98 % ± 2.5",
         "Tensor pipe utilisation of baseline: 1.45 % ± 0.75",
-        "Tensor pipe utilisation: &gt; 1.05 ×",
+        "Tensor pipe utilisation: &gt; 1.05 × baseline",
     ]
     assert expected["opt1-quality"] == [
         "Loss of quality by validation loss; Loss of quality by MS-SSIM of samples: ≤ 2 spreads"
     ]
     [stalls] = expected["opt1-stalls-a100"]
     assert stalls.startswith("Long-latency dependency (L1TEX); Short-latency dependency (MIO); ")
-    assert stalls.endswith(": &lt; 1 ×")
+    assert stalls.endswith(": &lt; 1 × baseline")
+    assert expected["opt12-a100"] == [
+        "Tensor pipe utilisation: &gt; 1.05 × opt2",
+        "Tensor pipe utilisation: &lt; 0.95 × opt1",
+    ]
+    assert expected["opt1-cycles"] == ["Elapsed SM cycles: 0.2 × baseline, within a factor of 1.25"]
+    assert expected["migration"][0].endswith(": as v100, ± 20 %")
     assert stalls.count(";") == 11 + 1  # the last is that of &lt;
 
 

@@ -34,6 +34,10 @@ class Check:
         """Whether the check needs a second cell."""
         return self.kind in RELATIVE_KINDS
 
+    def reference(self, architecture: str) -> tuple[str, str]:
+        """Return architecture and target of the cell that a cell of `architecture` is compared with."""
+        return self.reference_architecture or architecture, self.reference_target or self.target
+
 
 @dataclass(frozen=True)
 class Reported:

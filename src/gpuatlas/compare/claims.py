@@ -161,9 +161,7 @@ def _verdict(claim: Claim, cell: Cell, kind: str, study: Study, figures: Figures
     results = []
     for number, check in enumerate(claim.checks):
         measured = _cell(study, cell.architecture, check.target)
-        reference = _cell(
-            study, check.reference_architecture or cell.architecture, check.reference_target or check.target
-        )
+        reference = _cell(study, *check.reference(cell.architecture))
         used[measured.name] = measured
         if check.relative:
             used[reference.name] = reference

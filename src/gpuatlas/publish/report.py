@@ -101,17 +101,27 @@ def _title(check: dict[str, Any]) -> str:
 
 def _expected(check: dict[str, Any]) -> str:
     """Return what a check expects, as a short formula."""
-    unit, slack = check["unit"], check["tolerance"]
+    unit, slack, reference = check["unit"], check["tolerance"], _reference(check)
     goal = _number(check["expected"], unit)
     return {
         "at_least": f"≥ {goal}",
         "at_most": f"≤ {goal}",
         "value": f"{goal} ± {slack:.3g}",
-        "near": f"reference ± {slack:.3g} {unit}",
-        "ratio": f"{goal}, within a factor of {1 + slack:.3g}",
-        "rises": f"> {1 + slack:.3g} ×",
-        "falls": f"< {1 - slack:.3g} ×",
+        "near": f"as {reference}, ± {slack:.3g} {unit}",
+        "ratio": f"{goal} {reference}, within a factor of {1 + slack:.3g}",
+        "rises": f"> {1 + slack:.3g} × {reference}",
+        "falls": f"< {1 - slack:.3g} × {reference}",
     }[check["rule"]]
+
+
+def _reference(check: dict[str, Any]) -> str:
+    """Return the cell that a check compares with, by what sets it apart; empty where there is none."""
+    if check["reference_cell"] is None:
+        return ""
+    architecture, target = check["reference_cell"].split("/")
+    if architecture == check["architecture"]:
+        return str(target)
+    return str(architecture if target == check["target"] else check["reference_cell"])
 
 
 def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
