@@ -302,6 +302,15 @@ def test_partial_says_what_it_knows_of_the_loss(tmp_path):
     assert "2 launches, 2 metric values, an unknown number of launches lost" in done.stdout
 
 
+def test_every_refused_report_is_named(tmp_path):
+    path = tmp_path / "r.ncu-rep"
+    path.write_bytes(unpack(TINY)[:-1])
+    with pytest.raises(InputRefused) as caught:
+        convert([path, tmp_path / "absent"], tmp_path / "out")
+    assert f"{path}: damaged report" in str(caught.value)
+    assert f"{tmp_path / 'absent'}: cannot be read" in str(caught.value)
+
+
 def test_where_a_packed_report_is_damaged(tmp_path):
     path, data = tmp_path / "r.ncu-rep", unpack(TINY)
     place = len(data) - 6007  # the last block's payload

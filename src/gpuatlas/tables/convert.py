@@ -83,7 +83,7 @@ def convert(
     elif found:
         _convert_several(found, out, options, jobs or len(os.sched_getaffinity(0)), done)
     if not done.converted:
-        raise done.refused[0]
+        raise InputRefused(" ".join(map(str, done.refused)))
     return done
 
 
