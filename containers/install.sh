@@ -44,4 +44,5 @@ chmod 755 /usr/local/bin/gpuatlas /usr/local/bin/python
 
 # --- an image that does not hold what stacks.yaml says fails here, not in a cell
 /opt/venv/bin/python "$build/check.py" "$build/stacks.yaml" "$stack" "$ncu"
+apt-get clean
 rm -rf /var/lib/apt/lists/*

@@ -103,8 +103,8 @@ class Docker:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin",
             "DOCKER_HOST": self.host,
             "DOCKER_BUILDKIT": "0",
-            # Level 1 squashes as small within a tenth, in a third of the time.
-            "APPTAINER_MKSQUASHFS_ARGS": "-Xcompression-level 1",
+            # LZ4 takes half the time of gzip's fastest level, for a quarter more space.
+            "APPTAINER_MKSQUASHFS_ARGS": "-comp lz4",
             "APPTAINER_CACHEDIR": str(self.folder / "apptainer-cache"),
             "APPTAINER_TMPDIR": str(self.folder / "apptainer-tmp"),
             "GPUATLAS_SCRATCH": str(self.folder / "scratch"),
