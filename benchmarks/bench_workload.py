@@ -1,7 +1,7 @@
 """Step times, evidence and timelines of every target on one GPU; the tables in workload.md come from here.
 
     python benchmarks/bench_workload.py measure --out DIR [--targets opt1,compile] [--minutes 9]
-    python benchmarks/bench_workload.py quality --out DIR --run opt1:0 [--minutes 4]
+    python benchmarks/bench_workload.py quality --out DIR --run opt1:0 [--steps 600]
     python benchmarks/bench_workload.py table --out DIR          # prints Markdown, writes DIR/workload.json
 
 `measure` runs each target and variant (cuDNN's autotune off, on) in a process of its own: PyTorch keeps the
@@ -247,13 +247,13 @@ def table(out: Path) -> None:
     print("\n".join(lines))
 
 
-def quality(out: Path, run: str, minutes: float) -> None:
+def quality(out: Path, run: str, steps: int) -> None:
     from gpuatlas.workload.quality import train_and_judge
     from gpuatlas.workload.targets import load_target
 
     name, _, seed = run.partition(":")
     target = load_target(ROOT / "config" / "targets.yaml", name)
-    result = train_and_judge(target, int(seed), seconds=minutes * 60, folder=out / f"quality-{name}-{seed}")
+    result = train_and_judge(target, int(seed), steps=steps, folder=out / f"quality-{name}-{seed}")
     print(json.dumps(result, indent=1))
 
 
@@ -266,6 +266,7 @@ def main() -> int:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--run", help="one: TARGET:VARIANT; quality: TARGET:SEED")
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--steps", type=int, default=600, help="quality: the same in every run")
     parser.add_argument("--size", type=int, default=SIZE)
     options = parser.parse_args()
     if options.what == "measure":
@@ -273,7 +274,7 @@ def main() -> int:
     if options.what == "one":
         one(options.out, options.run, options.size)
     elif options.what == "quality":
-        quality(options.out, options.run, options.minutes)
+        quality(options.out, options.run, options.steps)
     else:
         table(options.out)
     return 0

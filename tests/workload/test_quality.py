@@ -99,7 +99,7 @@ def test_a_real_run(tmp_path, monkeypatch):
     """One step at 16³ of one phantom: everything is written."""
     monkeypatch.setattr(quality, "VOLUMES", 1)
     target = load_target(TARGETS, "baseline")
-    found = train_and_judge(target, 0, seconds=0, folder=tmp_path, size=16, device="cpu")
+    found = train_and_judge(target, 0, steps=1, folder=tmp_path, size=16, device="cpu")
     assert found == json.loads((tmp_path / "quality.json").read_text())
     assert found["steps"] == 1
     assert found["loss"] == pytest.approx(0.8, abs=0.02), "predicting nothing costs E|n|"

@@ -1,7 +1,7 @@
 """Does a target cost synthesis quality? Short runs that overfit four phantoms, judged alike.
 
-Each run trains under its target as long as it is given; what it learnt is then judged in IEEE float32, so
-that only the training differs: the loss on a fixed set of (volume, timestep, noise), and the MS-SSIM of drawn
+Each run trains under its target for as many steps; what it learnt is then judged in IEEE float32, so that
+only the training differs: the loss on a fixed set of (volume, timestep, noise), and the MS-SSIM of drawn
 volumes with the phantoms they were conditioned on. The spread over baseline's seeds is the yardstick.
 """
 
@@ -41,14 +41,15 @@ Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
 def train_and_judge(
-    target: Target, seed: int, *, seconds: float, folder: Path, size: int = 64, device: str = "auto"
+    target: Target, seed: int, *, steps: int, folder: Path, size: int = 64, device: str = "auto"
 ) -> dict[str, Any]:
-    """Train one run for `seconds`, judge it, and write quality.json and a sample to `folder`.
+    """Train one run for `steps` steps, judge it, and write quality.json and a sample to `folder`.
 
     Returns
     -------
     dict
-        What quality.json holds: `loss` (validation), `ms_ssim` and `ms_ssim_blurred` (one a phantom).
+        What quality.json holds: `seconds` (of training), `loss` (validation), `ms_ssim` and `ms_ssim_blurred`
+        (one a phantom).
     """
     torch.manual_seed(seed)
     where = pick_device(device)
@@ -57,7 +58,9 @@ def train_and_judge(
     step = TrainingStep(prepared, seed)
     step.optimizer.param_groups[0]["lr"] = LEARNING_RATE
     volumes = [(image.to(where), mask.to(where)) for image, mask in step_volumes(size, VOLUMES, where)]
-    steps, losses = _train(step, volumes, seconds)
+    began = time.monotonic()
+    losses = _train(step, volumes, steps)
+    seconds = time.monotonic() - began
     pin_precision("ieee")
     result = {
         "schema": 1,
@@ -68,7 +71,7 @@ def train_and_judge(
         "volumes": VOLUMES,
         "learning_rate": LEARNING_RATE,
         "steps": steps,
-        "seconds": seconds,
+        "seconds": round(seconds, 1),
         "training_loss": losses,
         "loss": validation_loss(step, volumes),
         **_samples(step, volumes, folder),
@@ -147,20 +150,15 @@ def _distance(
     }
 
 
-def _train(step: TrainingStep, volumes: Pairs, seconds: float) -> tuple[int, list[float]]:
-    """Take steps until the time is up; return how many, and the mean loss of each tenth."""
-    began = time.monotonic()
+def _train(step: TrainingStep, volumes: Pairs, steps: int) -> list[float]:
+    """Take `steps` steps; return the mean loss of each tenth."""
     losses: list[Tensor] = []
-    taken = 0
-    while not losses or time.monotonic() - began < seconds:
+    for taken in range(steps):
         pairs = [volumes[(taken * ACCUMULATE + place) % len(volumes)] for place in range(ACCUMULATE)]
         losses.append(step.run(pairs))
-        taken += 1
-        if taken % 50 == 0:
-            float(losses[-1])  # wait, so that the host does not queue steps beyond the time
     read = torch.stack(losses).tolist()
-    parts = [read[i * taken // 10 : (i + 1) * taken // 10] for i in range(10)]
-    return taken, [statistics.fmean(part) for part in parts if part]
+    parts = [read[i * steps // 10 : (i + 1) * steps // 10] for i in range(10)]
+    return [statistics.fmean(part) for part in parts if part]
 
 
 def _samples(step: TrainingStep, volumes: Pairs, folder: Path) -> dict[str, list[float]]:
