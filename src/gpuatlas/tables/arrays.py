@@ -22,8 +22,9 @@ def _bitmap(valid: _Valid | None) -> pa.Buffer | None:
 
 def primitives(kind: pa.DataType, values: npt.NDArray[np.generic], valid: _Valid | None = None) -> pa.Array:
     """Return a column of numbers; null where not `valid`. NaN stays NaN."""
-    width = kind.to_pandas_dtype() if not pa.types.is_timestamp(kind) else np.int64
-    buffer = pa.py_buffer(np.ascontiguousarray(values, width))
+    # Not to_pandas_dtype: releases of pyarrow before 26 import pandas for it.
+    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+    buffer = pa.py_buffer(np.ascontiguousarray(values, f"{letter}{kind.bit_width // 8}"))
     return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), buffer])
 
 
