@@ -77,6 +77,13 @@ class Study:
         for cell in self.cells:
             if cell.name == name:
                 return cell
+        architecture, _, target = name.partition("/")
+        parts = {"architectures": (architecture, self.architectures), "targets": (target, self.targets)}
+        if all(part in known for part, known in parts.values()):
+            left_out = " and ".join(
+                f"{part} to {key}" for key, (part, _) in parts.items() if part not in self.config[key]
+            )
+            raise ConfigError(f"cell {name!r} is not in this study; add {left_out} in config/config.yaml")
         raise ConfigError(f"cell {name!r} is not in this study{nearest(name, [c.name for c in self.cells])}")
 
     def as_json(self) -> dict[str, Any]:
@@ -153,12 +160,19 @@ def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
     ConfigError
         With one sentence: `where` (the file), the key, what is wrong, and the nearest valid key.
     """
+    wrong = violation(value, schema)
+    if wrong is not None:
+        raise ConfigError(f"{where}: {wrong}")
+
+
+def violation(value: object, schema: Mapping[str, Any]) -> str | None:
+    """Return how `value` violates a JSON schema: the key, what is wrong, the nearest valid key."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
     error = best_match(Draft202012Validator(schema).iter_errors(value))
     if error is None:
-        return
+        return None
     path = ".".join(str(part) for part in error.absolute_path)
     at = f"key {path!r}: " if path else ""
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
@@ -171,10 +185,10 @@ def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
         ]
         key = str(unknown[0])
         dotted = f"{path}.{key}" if path else key
-        raise ConfigError(f"{where}: unknown key {dotted!r}{nearest(key, known)}")
+        return f"unknown key {dotted!r}{nearest(key, known)}"
     hint = error.schema.get("description") if isinstance(error.schema, dict) else None
     message = error.message if len(error.message) < 200 else f"is not valid ({error.validator})"
-    raise ConfigError(f"{where}: {at}{message}{f' ({hint})' if hint else ''}")
+    return f"{at}{message}{f' ({hint})' if hint else ''}"
 
 
 def nearest(word: str, valid: Iterable[str], otherwise: str | None = None) -> str:

@@ -7,6 +7,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+from tests.sites.test_site_errors import edit
+
 CELL = {"v100": "results/cells/v100/opt1/cell.json", "a100": "results/cells/a100/opt1/cell.json"}
 
 
@@ -60,3 +63,26 @@ def test_one_instance_without_slurm_runs_docker_by_the_same_site_file(project):
         "gpuatlas launch --site jetstream2 --image containers/images/common.docker.json -- gpuatlas train"
     )
     assert launched in text
+
+
+@pytest.fixture(params=["expanse", "stampede3"])
+def own(request, project):
+    """A project with a cluster of one's own that captures A100 with Apptainer: no site of the study has Docker."""
+    site = project / "config/sites/mycluster.yaml"
+    content = (project / f"config/sites/{request.param}.yaml").read_text()
+    content = re.sub(r"^architectures: .*$", "architectures: [a100]", content, flags=re.MULTILINE)
+    site.write_text(content.replace("account_required: true", "account_required: false"))
+    edit(project / "config/architectures.yaml", "site: jetstream2", "site: mycluster")
+    return project
+
+
+def test_a_cluster_of_ones_own(own):
+    jobs, text = plan(own, CELL["a100"], "--profile", "profiles/slurm", "--config", "site=mycluster")
+    assert (jobs["sif_image"], jobs["docker_archive"], jobs["docker_image"]) == (1, 1, 1)
+    assert "at mycluster (partition" in text
+
+
+def test_the_archive_for_a_cluster_of_ones_own(own):
+    archive = "containers/images/common.docker.tar"
+    jobs, _ = plan(own, archive, "--profile", "profiles/local", "--config", "site=mycluster")
+    assert (jobs["docker_archive"], jobs["docker_image"]) == (1, 1)

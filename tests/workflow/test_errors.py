@@ -87,7 +87,11 @@ def test_a_recording_that_is_not_whole(project, snakemake, missing):
 
 @pytest.mark.parametrize(
     ("cell", "says"),
-    [("a100/opt1", "cell a100/opt1 is absent: no recording here"), ("h200/opt9", "did you mean 'h200/opt")],
+    [
+        ("a100/opt1", "cell a100/opt1 is absent: no recording here"),
+        ("h200/opt9", "did you mean 'h200/opt"),
+        ("a100/compile", "is not in this study; add compile to targets in config/config.yaml"),
+    ],
 )
 def test_a_cell_that_cannot_be_had(project, snakemake, cell, says):
     done = snakemake(
@@ -97,6 +101,15 @@ def test_a_cell_that_cannot_be_had(project, snakemake, cell, says):
     [line] = our_lines(done)
     assert says in line
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_cell_whose_architecture_and_target_are_left_out(project, snakemake):
+    edit(project / "config" / "config.yaml", "[v100, a100, h100, h200]", "[h100, h200]")
+    target = "results/cells/a100/compile/cell.json"
+    done = snakemake(project, "-n", target, "--profile", "profiles/local", check=False)
+    assert done.returncode == 2
+    [line] = our_lines(done)
+    assert "add a100 to architectures and compile to targets in config/config.yaml" in line
 
 
 def test_an_output_folder_that_is_a_file(project, snakemake):

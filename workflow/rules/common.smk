@@ -223,8 +223,7 @@ def recipe_of(recipe):
 
 def built_here(format_):
     """Whether images of a format are built where Snakemake runs, not in a job."""
-    site = image_site(STUDY, format_)
-    return site is None or STUDY.sites[site]["container"]["build_on"] == "login"
+    return STUDY.sites[image_site(STUDY, format_)]["container"]["build_on"] == "login"
 
 
 def manifests():
