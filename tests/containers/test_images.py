@@ -252,7 +252,7 @@ def test_one_cell_in_both_images_and_outside_in_slurm_jobs(images, rig):
         "stack": STACK,
     }
     config["workload"] |= {"network": "small_64", "size": 16}
-    config["train"] = {"iterations": 2}
+    config["train"] = {"iterations": 2, "device": "cpu"}
     config["data"] = {"phantom": {"volumes": 2, "size": 16, "seed": 0}}
     (project / "config/config.yaml").write_text(yaml.safe_dump(config))
     cells = ["v100/baseline", "a100/baseline", "h100/baseline"]

@@ -127,7 +127,7 @@ def dispatch(rig: Rig, folder: Path) -> None:
     config = yaml.safe_load((study / "config/config.yaml").read_text())
     config |= {"targets": ["baseline"], "architectures": ["v100", "a100", "h100"], "smoke": False}
     config["workload"] |= {"network": "small_64", "size": 16}
-    config["train"] = {"iterations": 2}
+    config["train"] = {"iterations": 2, "device": "cpu"}
     config["data"] = {"phantom": {"volumes": 2, "size": 16, "seed": 0}}
     (study / "config/config.yaml").write_text(yaml.safe_dump(config))
     cells = {"expanse": V100, "jetstream2": A100, "stampede3": H100}

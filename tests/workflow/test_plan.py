@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.workflow.conftest import edit
 
 CAPTURE = re.compile(r"Profiling (\S+) with Nsight Compute at (.*)")
 CELL_JOBS = {"time_cell": 1, "train_cell": 1, "capture_cell": 1, "convert": 1, "describe": 1, "phantom": 1}
@@ -60,6 +61,26 @@ def test_without_training_no_cell_trains(project, snakemake):
     done = snakemake(project, "-n", target, "--profile", "profiles/slurm", "--config", "site=expanse")
     assert "train_cell" not in jobs(done)
     assert jobs(done)["capture_cell"] == 1
+
+
+def test_a_cell_runs_on_the_gpu_alone(project, snakemake):
+    """On a machine that shows no GPU, training and timing are refused, not done on the CPU."""
+    edit(project / "config" / "sites" / "local.yaml", "architectures: []", "architectures: [a100]")
+    edit(project / "config" / "config.yaml", "    volumes: 64\n    size: 128", "    volumes: 2\n    size: 16")
+    edit(project / "config" / "config.yaml", "  size: 128", "  size: 16")
+    target = "results/cells/a100/opt1/cell.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        done = snakemake(
+            project, target, "--profile", "profiles/local", "--config", "site=local", check=False
+        )
+    assert done.returncode == 1
+    for stage in ("train", "timing"):
+        said = (project / f"logs/{stage}/a100/opt1.log").read_text().splitlines()
+        assert [line for line in said if line.startswith("gpuatlas: ")] == [
+            "gpuatlas: This process sees no CUDA GPU; run on a GPU node, or with --device cpu."
+        ], said
+    assert not list((project / "results").glob("cells/*/*/t*/*"))
 
 
 def test_locally_only_recordings_are_replayed(project, snakemake):

@@ -342,6 +342,13 @@ def workload_options(wildcards):
     return f"{network_options(wildcards)} {shlex.join(folders)}"
 
 
+def training_options(wildcards):
+    """How long a cell trains, and on what: a job that sees no GPU must not train for weeks on the CPU."""
+    return " ".join(
+        f"--{key} {value}" for key, value in ({"device": "cuda"} | (config["train"] or {})).items()
+    )
+
+
 def content(wildcards):
     """SHA-256 of a cell's source: what is moved into its place is older than what came of its predecessor.
 

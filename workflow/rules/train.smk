@@ -26,13 +26,13 @@ rule train_cell:
         where=where,
         launch=launcher,
         workload=workload_options,
-        length=" ".join(f"--{key} {value}" for key, value in (config["train"] or {}).items()),
+        training=training_options,
         target=lambda wildcards: wildcards.cell.split("/")[1],
     message:
         "Training {wildcards.cell} at {params.where}"
     shell:
         "{params.launch} gpuatlas train --targets {input.targets} --target {params.target} {params.workload}"
-        " {params.length} --state results/cells/{wildcards.cell}/.state"
+        " {params.training} --state results/cells/{wildcards.cell}/.state"
         " --out results/cells/{wildcards.cell}/train &> {log}"
 
 
@@ -66,9 +66,9 @@ rule time_cell:
         "Timing {wildcards.cell} at {params.where}"
     shell:
         "({params.launch} {params.cache} gpuatlas timing --targets {input.targets} --target {params.target} {params.network}"
-        " --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing"
+        " --device cuda --repeats {params.repeats} --steps {params.steps} --out results/cells/{wildcards.cell}/timing"
         " && {params.launch} {params.cache} gpuatlas timeline --targets {input.targets} --target {params.target} {params.network}"
-        " {params.allow} --out results/cells/{wildcards.cell}/timing) &> {log}"
+        " --device cuda {params.allow} --out results/cells/{wildcards.cell}/timing) &> {log}"
 
 
 rule smoke_data:
@@ -107,5 +107,5 @@ rule smoke_train:
     shell:
         # More threads than cores would wait for each other; nobody needs the weights.
         "(OMP_NUM_THREADS={threads} gpuatlas train --targets {input.targets} --target baseline --network {params.network} --size {params.size}"
-        " --data {input.data} --iterations {params.iterations} --seed 0"
+        " --device cpu --data {input.data} --iterations {params.iterations} --seed 0"
         " --state results/smoke/.state --out results/smoke && rm -r results/smoke/.state) &> {log}"
