@@ -106,11 +106,11 @@ def test_what_is_no_whole_step_is_neither_judged_nor_a_reference(steps, manifest
     verdicts = steps({"h100/baseline": {}, "h100/opt1": manifest})
     verdict = verdicts["opt1-cycles", "h100/opt1", "paper_cell"]
     assert (verdict["status"], verdict["measured"]) == ("not_measured", None)
-    assert verdict["explanation"] == f"not measured ({reason})"
+    assert verdict["explanation"] == reason
     verdicts = steps({"h100/baseline": manifest, "h100/opt1": {}})
     verdict = verdicts["opt1-cycles", "h100/opt1", "paper_cell"]
     assert (verdict["status"], verdict["measured"]) == ("not_measured", None)
-    assert verdict["explanation"] == f"not measured ({reason}, h100/baseline)"
+    assert verdict["explanation"] == f"{reason}, h100/baseline"
 
 
 def test_shares_of_classes_and_two_checks(steps):
@@ -143,7 +143,7 @@ def test_speed_is_judged_by_unprofiled_step_times_only(steps):
     key = ("fusion", "h100/opt2", "paper_cell")
     untimed = steps(cells)[key]
     assert (untimed["status"], untimed["measured"]) == ("not_measured", None)
-    assert untimed["explanation"].startswith("not measured (not timed); besides: Share of GPU time")
+    assert untimed["explanation"].startswith("not timed; besides: Share of GPU time")
     times = {"h100/baseline": [100.0, 101, 99, 100, 100], "h100/opt2": [112.0, 113, 111, 112, 112]}
     assert steps(cells, timings=times)[key]["measured"] == pytest.approx(1.12)
     times["h100/opt2"] = times["h100/opt2"][:4]
@@ -155,7 +155,7 @@ def test_speed_is_judged_by_unprofiled_step_times_only(steps):
 def test_quality_is_not_measured_without_a_measurement(steps):
     verdicts = steps({"h100/baseline": {}, "h100/opt1": {}})
     verdict = verdicts["opt1-quality", "h100/opt1", "paper_cell"]
-    assert (verdict["status"], verdict["explanation"]) == ("not_measured", "not measured (no quality runs)")
+    assert (verdict["status"], verdict["explanation"]) == ("not_measured", "no quality runs")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,14 @@ def test_the_page_and_the_reported_numbers(steps, tmp_path):
     for entry in load_claims(CLAIMS):
         assert f"## {entry.name}" in page
         assert entry.text in page
-    assert "| h100/opt1 | as in the paper | **holds** | 99.0% |" in page
+    assert "| h100/opt1 | as in arXiv:2606.19365 | **holds** | 99.0% |" in page
+    tensor = page.partition("## opt1-tensor\n")[2].partition("\n| cell")[0]
+    assert [line for line in tensor.splitlines() if line.startswith("- ")] == [
+        "- Tensor pipe utilisation: 9.98 % ± 2.5 (a quarter of the reported value, in percentage points)",
+        "- Tensor pipe utilisation of baseline: 1.45 % ± 0.75 (half of the reported value, in percentage points)",
+        "- Tensor pipe utilisation: \\> 1.05 × baseline",
+    ]
+    assert "- Math-pipe throttle: \\< baseline\n- Long-latency dependency (L1TEX): \\> baseline\n" in page
     reported = pq.read_table(tmp_path / "results" / "claims" / "reported.parquet").to_pylist()
     assert {(r["architecture"], r["target"], r["value"]) for r in reported} == {
         ("a100", "baseline", 1.45),
@@ -290,5 +297,14 @@ def test_the_page_and_the_reported_numbers(steps, tmp_path):
     }
     assert {r["source"] for r in reported} == {"reported"}
     summary = pq.read_table(tmp_path / "results" / "compare" / "summary.parquet").to_pylist()
-    assert {r["source"] for r in summary} == {"measured"}
+    assert {(r["source"], r["value"] is None) for r in summary} == {("measured", False), (None, True)}
     assert json.loads((tmp_path / "results" / "study.json").read_text())["cells"]
+
+
+def test_a_claim_of_ones_own_is_told_with_its_source(steps, tmp_path):
+    own = changed(tmp_path, lambda raw: claim(raw, "opt1-ipc").update(source="lab notebook"))
+    steps({"a100/baseline": {}, "a100/opt1": {}}, own)
+    page = (tmp_path / "results" / "claims" / "verdicts.md").read_text()
+    section = page.partition("## opt1-ipc\n")[2].partition("\n## ")[0]
+    assert "| a100/opt1 | as in lab notebook | " in section
+    assert "arXiv" not in section

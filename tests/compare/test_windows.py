@@ -104,12 +104,12 @@ def test_no_claim_is_judged_by_a_window(recorded):
         assert verdict["status"] == "not_measured"
         assert verdict["measured"] is None
         if verdict["window"]:
-            assert verdict["explanation"] == "not measured (window)"
+            assert verdict["explanation"] == "window"
             assert any("report.ncu-repz@" in entry for entry in verdict["inputs"])
         elif (verdict["claim"], verdict["architecture"]) == ("opt1-quality", "h200"):  # no profile matters
-            assert verdict["explanation"] == "not measured (no quality runs)"
+            assert verdict["explanation"] == "no quality runs"
         else:
-            assert verdict["explanation"].startswith("not measured (absent: ")
+            assert verdict["explanation"].startswith("absent: ")
     checks = pq.read_table(recorded / "claims" / "checks.parquet").to_pylist()
     assert all(check["measured"] is None and check["value"] is None for check in checks)
 

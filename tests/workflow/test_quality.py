@@ -47,7 +47,7 @@ def test_runs_are_judged_until_they_leave_the_study(finished, snakemake):
     give(finished, "{}")
     snakemake(finished, VERDICTS, "--profile", "profiles/local")
     assert not (finished / "results/cells/h100/opt1/quality").exists()
-    assert "not measured (absent" in verdict(finished, "h100")
+    assert "absent" in verdict(finished, "h100")
     assert "NVIDIA H200, small_64" in verdict(finished, "h200")
 
 

@@ -1,7 +1,7 @@
 """The catalogue (catalog.yaml) as data: kernel classes, metrics and their rollup, names for claims."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -105,6 +105,11 @@ class Catalog:
                 if candidate.denominator is not None:
                     found.update(candidate.denominator.names())
         return found - {"duration_ns", "launches"}
+
+    def title(self, metric: str, classes: Sequence[str] = ()) -> str:
+        """Return what a metric is called, with the titles of the kernel classes that it is added over."""
+        of = f" ({' + '.join(self.class_title(name) for name in classes)})" if classes else ""
+        return self.known[metric].title + of
 
     def class_title(self, name: str) -> str:
         """Return the title of a kernel class."""

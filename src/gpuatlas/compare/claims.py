@@ -173,7 +173,7 @@ def _verdict(claim: Claim, cell: Cell, kind: str, study: Study, figures: Figures
         return Verdict(claim, cell, kind, "not_in_effect", text, tuple(results), cells)
     idle = next((c for c in cells if c is not cell and not c.absent and c.in_effect == "false"), None)
     if idle is not None:
-        text = f"not measured ({idle.name} did not take effect, by evidence)"
+        text = f"{idle.name} did not take effect, by evidence"
         return Verdict(claim, cell, kind, "not_measured", text, tuple(results), cells)
     return Verdict(claim, cell, kind, *_combine(results), tuple(results), cells)
 
@@ -190,10 +190,10 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
     if not measured:
         # What the cell itself lacks says it all; what its references lack would only repeat it.
         own = not_comparable(results[0].subject.cell)
-        return "not_measured", f"not measured ({own if own in reasons else '; '.join(reasons)})"
+        return "not_measured", own if own and own in reasons else "; ".join(reasons)
     text = "; ".join(r.explanation for r in measured)
     if results[0].status == "not_measured":  # the principal check: the others alone do not make a verdict
-        return "not_measured", f"not measured ({results[0].explanation}); besides: {text}"
+        return "not_measured", f"{results[0].explanation}; besides: {text}"
     if lost:
         text += f"; {len(lost)} of {len(results)} checks not measured: {'; '.join(reasons)}"
     found = {r.status for r in measured}
@@ -207,7 +207,7 @@ def _combine(results: Sequence[CheckResult]) -> tuple[str, str]:
 def _check(subject: Subject, measured: Cell, reference: Cell, figures: Figures) -> CheckResult:
     check = subject.check
     metric = catalog.load().known[check.metric]
-    title = metric.title + (f" ({', '.join(check.classes)})" if check.classes else "")
+    title = catalog.load().title(check.metric, check.classes)
     unit = "×" if check.kind in ("ratio", "rises", "falls") else metric.unit
     expected = 1.0 if check.kind in ("rises", "falls") else check.expected
     value = figures.get(measured, check.metric, check.classes)

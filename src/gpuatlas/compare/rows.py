@@ -20,8 +20,8 @@ from gpuatlas.tables import schema
 class Row:
     """One row of a table under results/compare/ (see `gpuatlas.tables.schema.COMPARE`).
 
-    `reason` says why `value` is null; beside a value it says how the value was made, where that is not the
-    catalogue's first way.
+    `reason` says why `value` is null, and then there is no `source`; beside a value it says how the value was
+    made, where that is not the catalogue's first way.
     """
 
     architecture: str
@@ -33,7 +33,7 @@ class Row:
     unit: str
     coverage: float | None = None
     window: str | None = None
-    source: str = "measured"
+    source: str | None = None
     reason: str | None = None
 
 
@@ -43,6 +43,11 @@ class Figure:
 
     value: float | None
     note: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """Where the value comes from, for the rows of a cell; None where there is none."""
+        return None if self.value is None else "measured"
 
 
 def row(cell: Cell, scope: str, name: str, metric: str, figure: Figure) -> Row:
@@ -57,6 +62,7 @@ def row(cell: Cell, scope: str, name: str, metric: str, figure: Figure) -> Row:
         unit=catalog.load().known[metric].unit,
         coverage=cell.coverage,
         window=cell.window,
+        source=figure.source,
         reason=figure.note,
     )
 

@@ -45,8 +45,9 @@ def unprofiled_rows(cell: Cell, results: Path) -> Iterator[Row]:
         for metric, figure in figures.items():
             unit = catalog.load().known[metric].unit
             yield Row(
-                cell.architecture, cell.target, "step", label, metric, figure.value, unit, reason=figure.note
-            )
+                cell.architecture, cell.target, "step", label, metric, figure.value, unit,
+                source=figure.source, reason=figure.note,
+            )  # fmt: skip
 
 
 def _times(cell: Cell, path: Path) -> Iterator[tuple[str, dict[str, Figure]]]:

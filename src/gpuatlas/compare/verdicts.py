@@ -12,6 +12,7 @@ from gpuatlas.compare import catalog
 from gpuatlas.compare.captures import table_path
 from gpuatlas.compare.claimfile import Claim, load_claims
 from gpuatlas.compare.claims import CheckResult, Figures, Verdict, judge
+from gpuatlas.compare.criteria import SIGNS, criteria
 from gpuatlas.compare.rows import Row, read_rows, sources_of, write_rows, write_table
 from gpuatlas.compare.study import Cell, load_study
 from gpuatlas.compare.unprofiled import quality_path, timing_path
@@ -38,6 +39,7 @@ CHECKS = pa.schema(
         for name, kind, text in (
             ("claim", pa.string(), "identifier of the claim"),
             ("text", pa.string(), "the claim in a sentence"),
+            ("claimed_in", pa.string(), "where the claim was made"),
             ("check", pa.int16(), "number of the check, from 0; the first is the claim's principal one"),
             ("architecture", pa.string(), "GPU of the cell"),
             ("target", pa.string(), "optimisation target of the cell that is measured"),
@@ -93,7 +95,7 @@ def write_claims(results: Path, claims_file: Path) -> dict[str, int]:
         schema.VERDICTS, {"sources": "\n".join(f"{path}@{value}" for path, value in sorted(used.items()))}
     )
     write_table(folder, "verdicts", pa.Table.from_pylist(entries, schema=kind))
-    checks = [_check_entry(result, v.claim.text) for v in verdicts for result in v.results]
+    checks = [_check_entry(result, v.claim) for v in verdicts for result in v.results]
     write_table(folder, "checks", pa.Table.from_pylist(checks, schema=schema.with_metadata(CHECKS, {})))
     write_rows(folder, "reported", _reported(claims), {})
     write_text(folder / "verdicts.md", markdown(claims, verdicts))
@@ -156,11 +158,12 @@ def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:
     }
 
 
-def _check_entry(result: CheckResult, text: str) -> dict[str, Any]:
+def _check_entry(result: CheckResult, claim: Claim) -> dict[str, Any]:
     subject, check = result.subject, result.subject.check
     return {
         "claim": subject.claim,
-        "text": text,
+        "text": claim.text,
+        "claimed_in": claim.source,
         "check": subject.number,
         "architecture": subject.cell.architecture,
         "target": check.target,
@@ -195,22 +198,27 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         "verdict is listed as *analogue* and never merged with the other. Only whole steps are judged: a",
         "window covers the first launches of a run and is comparable with nothing.",
         "",
+        SIGNS,
+        "",
     ]
     for claim in claims:
-        lines += [f"## {claim.name}", "", f"> {plain(f'{claim.text} ({claim.source})')}", ""]
-        lines += ["| cell | kind | verdict | coverage | why |", "|---|---|---|---|---|"]
-        for verdict in (v for v in verdicts if v.claim is claim):
+        own = [verdict for verdict in verdicts if verdict.claim is claim]
+        lines += [f"## {claim.name}", "", f"> {plain(f'{claim.text} ({claim.source})')}", "", "Expected:", ""]
+        checks = [_check_entry(result, claim) for result in own[0].results]
+        for criterion in criteria(checks, claim.target):
+            text = f"{'; '.join(criterion.titles)}: {criterion.expected}"
+            lines.append(f"- {plain(text + (f' ({criterion.note})' if criterion.note else ''))}")
+        lines += ["", "| cell | kind | verdict | coverage | why |", "|---|---|---|---|---|"]
+        for verdict in own:
             cells = (
                 verdict.cell.name,
-                "analogue" if verdict.kind == "analogue" else "as in the paper",
+                "analogue" if verdict.kind == "analogue" else plain(f"as in {claim.source}"),
                 f"**{WORDS[verdict.status]}**",
                 "–" if verdict.coverage is None else f"{verdict.coverage:.1%}",
                 plain(verdict.explanation),
             )
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
-        notes = [f"- {plain(f'{c.metric} ({c.kind}): {c.note}')}" for c in claim.checks if c.note]
-        lines += [*dict.fromkeys(notes), ""] if notes else []
     return "\n".join(lines)
 
 

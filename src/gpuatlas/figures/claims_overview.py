@@ -60,9 +60,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
 
 def _handles() -> list[Line2D | Rectangle]:
     return [
-        Line2D(
-            [], [], ls="", marker="o", mfc="none", mec=DARK, mew=0.7, ms=5.5, label="reported by the paper"
-        ),
+        Line2D([], [], ls="", marker="o", mfc="none", mec=DARK, mew=0.7, ms=5.5, label="named by the claim"),
         *(
             Line2D([], [], ls="", marker=m, color=c, mec=DARK, mew=0.3, ms=3.6, label=f"measured: {label}")
             for c, m, label in STATUS.values()
@@ -93,7 +91,7 @@ def _column(inputs: Inputs, name: str, characters: int) -> list[tuple[str, str]]
 
 def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
     """Draw one verdict."""
-    absent = row["status"] == "not_measured" and str(row["explanation"]).startswith("not measured (absent")
+    absent = row["status"] == "not_measured" and str(row["explanation"]).startswith("absent")
     centre, y = x + width / 2, sheet.y + ROW / 2
     if absent:
         hatched(sheet.page, x + 0.06 * width, sheet.y + 0.015, 0.88 * width, ROW - 0.03)
@@ -103,6 +101,6 @@ def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
         colour, marker, _ = STATUS[str(row["status"])]
         sheet.page.plot(centre, y, marker, color=colour, mec=DARK, mew=0.3, ms=3.6)
     elif not absent:
-        refused = str(row["explanation"]).startswith(f"not measured ({REFUSED}")
+        refused = str(row["explanation"]).startswith(REFUSED)
         letter = "r" if refused else "w" if row["window"] is not None else "?"
         sheet.text(centre, y - LINE / 2, letter, ha="center")

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuatlas import __version__
-from gpuatlas.compare import catalog
+from gpuatlas.compare.criteria import SIGNS, criteria, number, title
 from gpuatlas.compare.rows import read_rows
 from gpuatlas.compare.run import TABLES
 from gpuatlas.compare.study import Cell, Study, load_study
@@ -53,6 +53,7 @@ def write_report(results: Path, captions: Path) -> Path:
     rows = read_rows(results / "claims" / "verdicts.parquet")
     checks = read_rows(results / "claims" / "checks.parquet")
     counts = Counter(row["status"] for row in rows)
+    judged = {row["claim"] for row in rows if row["status"] != "not_measured"}
     environment = Environment(
         loader=PackageLoader("gpuatlas.publish", "."),
         autoescape=True,
@@ -69,7 +70,10 @@ def write_report(results: Path, captions: Path) -> Path:
         words=WORDS,
         counts={status: counts.get(status, 0) for status in STATUSES},
         claims_count=len({row["claim"] for row in rows}),
-        verdicts=_verdicts(rows, checks),
+        signs=SIGNS,
+        verdicts=len(rows),
+        judged=_verdicts([row for row in rows if row["claim"] in judged], checks),
+        unjudged=_verdicts([row for row in rows if row["claim"] not in judged], checks),
         windows=[cell.name for cell in study.captured() if cell.window],
         figures=[_figure(results, captions, name) for name in FIGURES],
         trained=[run for name, folder in _trained(results, study) if (run := _training(name, folder))],
@@ -89,41 +93,6 @@ def _workload(study: Study) -> str:
     return f"Configured for {network}, {size}³" if size else f"Configured for {network}"
 
 
-def _number(value: float | None, unit: str | None) -> str:
-    return "–" if value is None else f"{value:.3g} {unit or ''}".strip()
-
-
-def _title(check: dict[str, Any]) -> str:
-    """Return what a check measures, in words."""
-    classes = f" ({check['classes']})" if check["classes"] else ""
-    return catalog.load().known[check["metric"]].title + classes
-
-
-def _expected(check: dict[str, Any]) -> str:
-    """Return what a check expects, as a short formula."""
-    unit, slack, reference = check["unit"], check["tolerance"], _reference(check)
-    goal = _number(check["expected"], unit)
-    return {
-        "at_least": f"≥ {goal}",
-        "at_most": f"≤ {goal}",
-        "value": f"{goal} ± {slack:.3g}",
-        "near": f"as {reference}, ± {slack:.3g} {unit}",
-        "ratio": f"{goal} {reference}, within a factor of {1 + slack:.3g}",
-        "rises": f"> {1 + slack:.3g} × {reference}",
-        "falls": f"< {1 - slack:.3g} × {reference}",
-    }[check["rule"]]
-
-
-def _reference(check: dict[str, Any]) -> str:
-    """Return the cell that a check compares with, by what sets it apart; empty where there is none."""
-    if check["reference_cell"] is None:
-        return ""
-    architecture, target = check["reference_cell"].split("/")
-    if architecture == check["architecture"]:
-        return str(target)
-    return str(architecture if target == check["target"] else check["reference_cell"])
-
-
 def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the table's rows; the first of a claim says what it claims and expects, for the others too."""
     spans = Counter(row["claim"] for row in rows)
@@ -140,7 +109,8 @@ def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[
                 "kind": row["kind"],
                 "status": row["status"],
                 "measured": _measured(own),
-                "expected": _expectations(own, row["target"]),
+                "source": own[0]["claimed_in"],
+                "expected": criteria(own, row["target"]),
                 "coverage": "–" if row["coverage"] is None else f"{row['coverage']:.1%}",
                 "explanation": row["explanation"],
                 "evidence": row["evidence"],
@@ -149,20 +119,11 @@ def _verdicts(rows: list[dict[str, Any]], checks: list[dict[str, Any]]) -> list[
     return made
 
 
-def _expectations(checks: list[dict[str, Any]], target: str) -> list[tuple[str, str]]:
-    """Return what the checks of a claim expect, each with the metrics of which it is expected."""
-    found: dict[str, list[str]] = {}
-    for check in checks:
-        of = "" if check["target"] == target else f" of {check['target']}"
-        found.setdefault(_expected(check), []).append(_title(check) + of)
-    return [("; ".join(titles), expected) for expected, titles in found.items()]
-
-
 def _measured(checks: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return what was measured by each check of a claim; the metric is named where there are several."""
     known = [check for check in checks if check["measured"] is not None]
     several = len(checks) > 1
-    return [(_title(c) if several else "", _number(c["measured"], c["unit"])) for c in known]
+    return [(title(c) if several else "", number(c["measured"], c["unit"])) for c in known]
 
 
 def _figure(results: Path, captions: Path, name: str) -> dict[str, Any]:
@@ -267,20 +228,18 @@ def _embedded(picture: Path) -> str:
 
 
 def _curve(losses: list[float]) -> str:
-    """Return the loss as a small drawing with its range written on it."""
-    low, high = min(losses), max(losses)
-    span = high - low or 1.0
+    """Return the loss as a small drawing over an axis from 0, so that a few steps look like what they are."""
+    high = max(losses) or 1.0
     last = len(losses) - 1
     points = " ".join(
-        f"{40 + 350 * step / last:.1f},{130 - 115 * (loss - low) / span:.1f}"
-        for step, loss in enumerate(losses)
+        f"{40 + 350 * step / last:.1f},{130 - 115 * loss / high:.1f}" for step, loss in enumerate(losses)
     )
     return (
         '<svg viewBox="0 0 400 160" role="img" aria-label="Training loss by step" font-size="11">'
         '<path d="M40 10V130H392" fill="none" stroke="#222" stroke-width="1"/>'
         f'<polyline points="{points}" fill="none" stroke="#0072B2" stroke-width="1.5"/>'
         f'<text x="36" y="18" text-anchor="end">{high:.3g}</text>'
-        f'<text x="36" y="130" text-anchor="end">{low:.3g}</text>'
+        f'<text x="36" y="130" text-anchor="end">0</text>'
         f'<text x="40" y="146">1</text><text x="392" y="146" text-anchor="end">{len(losses)}</text>'
         '<text x="216" y="156" text-anchor="middle">step</text></svg>'
     )

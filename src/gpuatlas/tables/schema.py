@@ -212,7 +212,7 @@ COMPARE = pa.schema(
             "coverage", pa.float64(), "share 0 to 1 of the step's GPU time behind the figure; null if unknown"
         ),
         _field("window", pa.string(), "the window it was taken from; null for whole steps"),
-        _field("source", _WORD, "measured or reported"),
+        _field("source", _WORD, "measured or reported; null where there is no value"),
         _field("reason", pa.string(), "why value is null"),
     ]
 )
