@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +167,7 @@ def test_plan(tmp_path, recording):
     done = _plan(tmp_path, "--site", "stampede3")
     assert done.returncode == 0, done.stderr
     assert "105 of 105 launch configurations, 145 launches a step" in done.stdout
+    assert re.search(r"in 1 part$", done.stdout, re.MULTILINE)
     assert "GPU-hours" in done.stdout
     assert "service units" in done.stdout
     told = json.loads(_plan(tmp_path, "--site", "stampede3", "--json").stdout)
@@ -182,6 +185,21 @@ def test_plan_with_a_budget(tmp_path, recording):
     assert told["predicted_s"] <= 40
     assert 0 < told["coverage_time"] < 1
     assert 0 < told["configs_measured"] < told["configs_total"]
+
+
+def test_plan_with_a_section_that_nsight_compute_lacks(tmp_path, recording):
+    write_timeline(tmp_path / "timing" / "timeline.parquet", recording, STEP)
+    done = _plan(tmp_path, "--section", "SpeedOfLigth")
+    assert done.returncode == 0
+    assert "section 'SpeedOfLigth'; did you mean 'SpeedOfLight'?" in " ".join(done.stderr.split())
+    assert "LaunchStats" not in done.stderr
+
+
+def test_plan_by_the_timeline_of_another_target(tmp_path):
+    shutil.copytree(ROOT / "tests/data/measured/h200/opt2", tmp_path / "timing")
+    done = _plan(tmp_path)
+    assert done.returncode == 3
+    assert "timing/timeline.parquet: is of target 'opt2' and not 'opt1'" in done.stderr
 
 
 def test_plan_without_a_timeline(tmp_path):

@@ -8,7 +8,8 @@ from gpuatlas.capture.join import join, require_backward, require_order
 from gpuatlas.capture.timeline import function_base, read_timeline, timeline_of
 from gpuatlas.errors import GpuatlasError, InputRefused
 
-PAIRS = Path(__file__).parent.parent / "data" / "ncurep" / "name_pairs.json"
+DATA = Path(__file__).parent.parent / "data"
+PAIRS = DATA / "ncurep" / "name_pairs.json"
 
 
 def _step():
@@ -78,9 +79,16 @@ def test_timelines_are_read_in_the_step_s_order(tmp_path, recording):
     assert step.phases == ("forward", "backward", "backward")
 
 
+def test_a_timeline_of_another_target():
+    path = DATA / "measured" / "h200" / "opt1" / "timeline.parquet"
+    assert read_timeline(path, "opt1").keys == read_timeline(path).keys
+    with pytest.raises(InputRefused, match="is of target 'opt1' and not 'opt2'"):
+        read_timeline(path, "opt2")
+
+
 def test_no_timeline(tmp_path, recording):
     path = tmp_path / "timeline.parquet"
-    with pytest.raises(InputRefused, match="timeline"):
+    with pytest.raises(InputRefused, match=r"no such file; give the folder that gpuatlas timeline wrote"):
         read_timeline(path)
     path.write_bytes(b"PAR1 no")
     with pytest.raises(InputRefused, match="timeline"):

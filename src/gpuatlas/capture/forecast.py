@@ -10,6 +10,17 @@ from gpuatlas.capture.plan import Mode, charge, plan_configs, plan_first
 from gpuatlas.capture.timeline import read_timeline
 from gpuatlas.workload.targets import load_target
 
+SECTIONS = (
+    *("C2CLink", "ComputeWorkloadAnalysis", "InstructionStats", "LaunchStats", "MemoryWorkloadAnalysis"),
+    *("MemoryWorkloadAnalysis_Chart", "MemoryWorkloadAnalysis_Tables", "NumaAffinity", "Nvlink"),
+    *("Nvlink_Tables", "Nvlink_Topology", "Occupancy", "PmSampling", "PmSampling_WarpStates"),
+    *("SchedulerStats", "SourceCounters", "SpeedOfLight", "SpeedOfLight_HierarchicalDoubleRooflineChart"),
+    *("SpeedOfLight_HierarchicalHalfRooflineChart", "SpeedOfLight_HierarchicalSingleRooflineChart"),
+    *("SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight_RooflineChart", "WarpStateStats"),
+    "WorkloadDistribution",
+)
+"""Identifiers of the sections that Nsight Compute comes with; a machine may have more."""
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -52,9 +63,9 @@ def forecast(
     Raises
     ------
     InputRefused, ConfigError
-        If the timeline or the targets cannot be read.
+        If the timeline or the targets cannot be read, or the timeline is of another target.
     """
-    step = read_timeline(timeline)
+    step = read_timeline(timeline, target)
     compiled = load_target(targets, target).compile != "none"
     cost = estimate(sections, metrics, step_ns=step.gpu_time_ns, compiled=compiled)
     if mode.first is None:

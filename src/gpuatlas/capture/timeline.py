@@ -99,18 +99,34 @@ def function_base(name: str) -> str:
     return text[start:end]
 
 
-def read_timeline(path: Path) -> Timeline:
+def read_timeline(path: Path, target: str | None = None) -> Timeline:
     """Read ``timeline.parquet``.
+
+    Parameters
+    ----------
+    target
+        The target that it is wanted of; None takes a timeline of any.
 
     Raises
     ------
     InputRefused
-        If the file is missing, damaged, or holds no launch.
+        If the file is missing, damaged, of another target, or holds no launch.
     """
     try:
         table = pq.read_table(path, columns=list(_COLUMNS)).sort_by("order")
+    except FileNotFoundError as error:
+        raise InputRefused(
+            f"{path}: there is no such file; give the folder that gpuatlas timeline wrote as --timing"
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
         raise InputRefused(f"{path}: is not a readable timeline; run gpuatlas timeline again") from error
+    # Timelines that others wrote need not say what they are of.
+    found = (table.schema.metadata or {}).get(b"gpuatlas.target", b"").decode()
+    if target is not None and found not in ("", target):
+        raise InputRefused(
+            f"{path}: is of target '{found}' and not '{target}'; give the folder that gpuatlas timeline wrote "
+            f"for '{target}' as --timing"
+        )
     if table.num_rows == 0:
         raise InputRefused(f"{path}: holds no launch of the step; run gpuatlas timeline again on a GPU")
     return timeline_of(

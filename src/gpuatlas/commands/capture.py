@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Targets = Annotated[Path, typer.Option("--targets", help="The targets' YAML file.")]
 TargetName = Annotated[str, typer.Option("--target", help="Which target of it.")]
-Timing = Annotated[Path, typer.Option(help="Folder with the cell's timeline.parquet.")]
+Timing = Annotated[Path, typer.Option(help="Folder with timeline.parquet of that target.")]
 Mode = Annotated[str, typer.Option(help="configs, first:N or first:inf.")]
 Budget = Annotated[str | None, typer.Option(help="Time that the capture may take, such as 30m.")]
 Sections = Annotated[list[str] | None, typer.Option("--section", help="A section of Nsight Compute; repeat.")]
@@ -138,9 +138,9 @@ def plan(
 ) -> None:
     """Say what a capture would measure and cost, without a GPU."""
     from gpuatlas.capture.cost import seconds, shown
-    from gpuatlas.capture.forecast import forecast
+    from gpuatlas.capture.forecast import SECTIONS, forecast
     from gpuatlas.capture.plan import parse_mode
-    from gpuatlas.config import load_site
+    from gpuatlas.config import load_site, nearest
 
     slurm = None
     if site is not None:
@@ -155,6 +155,9 @@ def plan(
         metrics=tuple(metric or ()),
         slurm=slurm,
     )
+    for name in [one for one in section or () if one not in SECTIONS]:
+        hint = nearest(name, SECTIONS, "ncu --list-sections shows what a machine has")
+        console.note(f"Note: Nsight Compute does not come with a section {name!r}{hint}")
     if as_json:
         console.say(json.dumps(asdict(found), indent=2))
         return
@@ -162,7 +165,7 @@ def plan(
         f"launches to measure   {found.launches} ({found.configs_measured} of {found.configs_total} "
         f"launch configurations, {found.launches_total} launches a step)",
         f"passes a launch       about {found.passes}",
-        f"time                  about {shown(found.predicted_s)} in {found.parts} parts",
+        f"time                  about {shown(found.predicted_s)} in {_counted(found.parts, 'part')}",
         f"GPU time covered      {100 * found.coverage_time:.1f} %"
         if found.coverage_time is not None
         else found.window,
@@ -221,6 +224,10 @@ def _show(findings: "Sequence[Finding]") -> None:
             for label, text in (("why", finding.why), ("ask", finding.ask)):
                 if text:
                     console.say(f"{'':17}{label}: {text}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
