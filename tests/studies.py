@@ -58,7 +58,9 @@ def add_window(results: Path, target: str, report: Path | None = None) -> None:
     capture = results / "cells" / "h200" / target / "capture"
     capture.mkdir(parents=True, exist_ok=True)
     shutil.copy(report, capture / "report.ncu-repz")
-    plan = {"schema": 1, "mode": "window", "window": f"first launches of {target}", "coverage_time": None}
+    shutil.copy(WINDOWS / target / "environment.json", capture)
+    plan = json.loads((WINDOWS / target / "plan.json").read_text())
+    plan |= {"window": f"first launches of {target}"}
     (capture / "plan.json").write_text(json.dumps(plan))
     convert([report], results / "tables", partition={"architecture": "h200", "target": target})
     describe(

@@ -26,7 +26,7 @@ def test_weights_count_the_steps_launches(tmp_path):
 def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "timeline.parquet"
     path.write_bytes(b"PAR1 but not really")
-    with pytest.raises(InputRefused, match="not a readable timeline"):
+    with pytest.raises(InputRefused, match=r"timeline\.parquet: is not a readable Parquet table"):
         step_weights(["a"], path, 1.0)
 
 
@@ -36,6 +36,14 @@ def test_a_timeline_of_another_step_is_refused(tmp_path, stated):
     write_timeline(path, ["a", "b", "a", "a", "x"])
     with pytest.raises(InputRefused, match=r"holds 80\.0% of its GPU time, but plan\.json states"):
         step_weights(["a", "b"], path, stated)
+
+
+def test_a_timeline_cut_after_the_cell_was_described_is_refused(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b"])
+    assert step_weights(["a", "b"], path, 1.0, 2).tolist() == [1.0, 1.0]
+    with pytest.raises(InputRefused, match=r"holds 2 launches, but cell\.json tells of 30"):
+        step_weights(["a", "b"], path, 1.0, 30)
 
 
 def test_step_totals_follow_the_timeline(recorded, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.workflow.recordings import SYNTHETIC, add_refused, add_step
 from typer.testing import CliRunner
 
 from gpuatlas.errors import ConfigError, InputRefused
@@ -56,19 +57,18 @@ def test_the_manifest_of_a_window(tmp_path):
 
 def test_a_whole_step_is_comparable_a_part_of_a_gpu_is_not(tmp_path):
     folder = cell(tmp_path, "h200/opt1")
-    plan = json.loads((folder / "capture/plan.json").read_text())
-    plan |= {"mode": "configs", "window": None, "coverage_time": 0.995, "coverage_launches": 0.99}
-    (folder / "capture/plan.json").write_text(json.dumps(plan))
+    add_step(tmp_path / "step", "opt1", times=3, left_out_ns=59885.36)  # 1 % of the step
+    shutil.copy(tmp_path / "step/plan.json", folder / "capture")
     unweighted = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
     assert not unweighted["comparable"]
-    assert "no timeline" in unweighted["notes"][0]
-    shutil.copytree(ROOT / "tests/data/measured/h200/opt1", folder / "timing")
+    assert "no timeline" in unweighted["notes"][-1]
+    shutil.copytree(tmp_path / "step/timing", folder / "timing")
     whole = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
     assert whole["comparable"]
-    assert whole["coverage"] == {"time": 0.995, "launches": 0.99}
-    assert whole["notes"] == []
-    assert whole["step"]["launches"] == 3326
-    assert whole["step"]["gpu_time_ns"] == pytest.approx(452.5e6, rel=1e-3)
+    assert whole["coverage"] == {"time": pytest.approx(0.9901, abs=1e-4), "launches": 315 / 316}
+    assert whole["notes"] == [SYNTHETIC]
+    assert whole["step"]["launches"] == 316
+    assert whole["step"]["gpu_time_ns"] == pytest.approx(3 * 1_996_512 + 59885.36)
     assert whole["step"]["median_ms"] > 452
     part = tmp_path / "architectures.yaml"
     part.write_text(ARCHITECTURES.read_text().replace("sm_counts: [132]", "sm_counts: [264]"))
@@ -79,23 +79,19 @@ def test_a_whole_step_is_comparable_a_part_of_a_gpu_is_not(tmp_path):
 
 def test_a_cell_whose_counters_were_refused(tmp_path):
     folder = tmp_path / "cells/h200/opt1"
-    shutil.copytree(ROOT / "tests/data/measured/h200/opt1", folder / "timing")
-    (folder / "capture").mkdir()
-    shutil.copy(folder / "timing/environment.json", folder / "capture")
+    add_refused(folder / "capture", "opt1")
+    (folder / "capture/timing").rename(folder / "timing")
     plan = folder / "capture/plan.json"
-    plan.write_text(json.dumps({"mode": "refused", "refused": "held by DCGM", "flags": ["ask for a pause"]}))
-    (folder / "capture/report.ncu-repz").touch()
-    write_refused(
-        plan, "held by DCGM", tmp_path / "tables", partition={"architecture": "h200", "target": "opt1"}
-    )
+    reason = json.loads(plan.read_text())["refused"]
+    write_refused(plan, reason, tmp_path / "tables", partition={"architecture": "h200", "target": "opt1"})
     manifest = describe("h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES)
-    assert manifest["refused"] == "held by DCGM"
+    assert manifest["refused"] == reason
     assert (manifest["launches"], manifest["gpu_time_ns"], manifest["coverage"]) == (None, None, None)
     assert not manifest["comparable"]
     assert manifest["evidence"]["in_effect"] == "true"
     assert manifest["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132}
     assert manifest["step"]["launches"] == 3326
-    assert "held by DCGM" in manifest["notes"][0]
+    assert reason in manifest["notes"][0]
     record = json.loads((folder / "capture/environment.json").read_text())
     record["gpu"]["cc"] = "8.0"
     (folder / "capture/environment.json").write_text(json.dumps(record))

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from gpuatlas.compare import catalog
 from gpuatlas.compare.kernels import classify
@@ -15,6 +14,7 @@ from gpuatlas.compare.study import Cell
 from gpuatlas.compare.weights import step_weights
 from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
+from gpuatlas.tables.read import read_columns
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -85,14 +85,7 @@ def _read(results: Path, table: str, cell: Cell, columns: list[str]) -> pa.Table
     path = table_path(results, table, cell)
     if not path.is_file():
         raise InputRefused(f"{path}: is missing though {cell.name} has a capture; convert its report again")
-    try:
-        found = pq.read_table(path, columns=columns, partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputRefused(f"{path}: is not a readable Parquet table; delete it and convert again") from error
-    lost = [name for name in columns if name not in found.column_names]
-    if lost:
-        raise InputRefused(f"{path}: has no column {lost[0]!r}; delete it and convert again")
-    return found
+    return read_columns(path, columns, "delete it and convert again")
 
 
 def load_capture(results: Path, cell: Cell) -> Capture:
@@ -140,7 +133,8 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     )
     keys = launches["key"].to_pylist()
     timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
-    weight = step_weights(keys, timeline, cell.coverage) if cell.whole_step else np.ones(len(ids))
+    launched = (cell.manifest.get("step") or {}).get("launches")
+    weight = step_weights(keys, timeline, cell.coverage, launched) if cell.whole_step else np.ones(len(ids))
     return Capture(
         cell=cell,
         kernels=np.asarray([normalise(name) for name in names]),

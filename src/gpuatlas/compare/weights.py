@@ -10,16 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gpuatlas.errors import InputRefused
+from gpuatlas.tables.read import read_columns
 
 COVERAGE_TOLERANCE = 0.005
 """How far the share that a report covers of the timeline may be from the share that the capture stated."""
 
 
-def step_weights(keys: Sequence[str], timeline: Path, coverage: float | None) -> npt.NDArray[np.float64]:
+def step_weights(
+    keys: Sequence[str], timeline: Path, coverage: float | None, launched: int | None = None
+) -> npt.NDArray[np.float64]:
     """Return the weight of each measured launch of a whole-step capture.
 
     Parameters
@@ -31,6 +32,8 @@ def step_weights(keys: Sequence[str], timeline: Path, coverage: float | None) ->
         each counts once.
     coverage
         Share 0..1 of the step's GPU time that the capture states to have measured.
+    launched
+        Launches of the step by the cell's manifest; None where it does not tell.
 
     Returns
     -------
@@ -44,12 +47,14 @@ def step_weights(keys: Sequence[str], timeline: Path, coverage: float | None) ->
     """
     if not timeline.is_file():
         return np.ones(len(keys))
-    try:
-        table = pq.read_table(timeline, columns=["key", "duration_ns"])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputRefused(f"{timeline}: is not a readable timeline; time the cell again") from error
+    table = read_columns(timeline, ["key", "duration_ns"], "time the cell again")
+    if launched not in (None, table.num_rows):
+        raise InputRefused(
+            f"{timeline}: holds {table.num_rows} launches, but cell.json tells of {launched}; describe the "
+            "cell again"
+        )
     step, measured = table["key"].to_pylist(), Counter(keys)
-    launched = Counter(step)
+    counts = Counter(step)
     times = np.asarray([time or 0.0 for time in table["duration_ns"].to_pylist()])
     covered = float(times[[key in measured for key in step]].sum() / times.sum()) if times.sum() > 0 else 0.0
     if coverage is None or abs(covered - coverage) > COVERAGE_TOLERANCE:
@@ -58,4 +63,4 @@ def step_weights(keys: Sequence[str], timeline: Path, coverage: float | None) ->
             f"{timeline}: the report holds {covered:.1%} of its GPU time, but plan.json states {stated}: "
             "they are not of one step; capture the cell again"
         )
-    return np.asarray([launched[key] / measured[key] for key in keys])
+    return np.asarray([counts[key] / measured[key] for key in keys])

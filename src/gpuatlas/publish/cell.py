@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from gpuatlas.capture.refused import refusal
 from gpuatlas.errors import InputRefused
 from gpuatlas.files import read_json, sha256, write_json
 from gpuatlas.publish.device import load_architecture, require_architecture
+from gpuatlas.publish.recording import AGAIN, check_beside, read_evidence
+from gpuatlas.tables.read import read_columns
 
 SCHEMA_VERSION = 1
+CONVERT = "delete it and convert the report again"
 # Versions that a session table tells, under the manifest's names.
 _VERSIONS = {"ncu": "ncu_version", "cuda": "cuda_version", "driver": "driver_version"}
 
@@ -48,10 +49,14 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     folder = results / "cells" / name
     place = Path(f"architecture={architecture}") / f"target={target}" / "part.parquet"
     tables = {table: results / "tables" / table / place for table in ("launches", "metrics", "session")}
-    plan = read_json(folder / "capture" / "plan.json")
-    refused = refusal(folder / "capture" / "plan.json")
+    launches = read_columns(tables["launches"], ["key", "duration_ns"], CONVERT)
+    plan = check_beside(folder / "capture", folder / "timing", name, entry, keys=launches["key"].to_pylist())
+    refused = plan.get("refused")
     if refused is None:
-        session = {row["key"]: row["value"] for row in pq.read_table(tables["session"]).to_pylist()}
+        session = {
+            row["key"]: row["value"]
+            for row in read_columns(tables["session"], ["key", "value"], CONVERT).to_pylist()
+        }
         device = _device(tables["metrics"])
         versions = {short: session.get(key) for short, key in _VERSIONS.items()}
     else:
@@ -63,7 +68,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     step = _step(folder / "timing")
     weighted = step is not None or plan.get("mode") == "first:inf"
     whole_gpu = device["sm_count"] in entry["sm_counts"]
-    durations = pq.read_table(tables["launches"], columns=["duration_ns"]).column("duration_ns")
+    durations = launches["duration_ns"]
     manifest = {
         "schema": SCHEMA_VERSION,
         "cell": name,
@@ -127,7 +132,7 @@ def _notes(
 def _evidence(folder: Path) -> dict[str, Any]:
     path = folder / "timing" / "evidence.json"
     if path.is_file():
-        found = read_json(path)
+        found = read_evidence(path)
         return {"in_effect": found["in_effect"], "checks": found["checks"]}
     return {"in_effect": "unknown", "checks": []}
 
@@ -136,8 +141,8 @@ def _step(timing: Path) -> dict[str, Any] | None:
     """Return what is known of the unprofiled step: its median time, its launches and their GPU time."""
     if not (timing / "timeline.parquet").is_file():
         return None
-    durations = pq.read_table(timing / "timeline.parquet", columns=["duration_ns"]).column("duration_ns")
-    times = pq.read_table(timing / "timings.parquet", columns=["variant", "step_ms"])
+    durations = read_columns(timing / "timeline.parquet", ["duration_ns"], AGAIN)["duration_ns"]
+    times = read_columns(timing / "timings.parquet", ["variant", "step_ms"], AGAIN)
     unprofiled = times.filter(pc.equal(times["variant"].cast("string"), "autotune_off"))["step_ms"]
     return {
         "median_ms": pc.quantile(unprofiled, 0.5)[0].as_py(),
@@ -161,9 +166,8 @@ def _device(metrics: Path) -> dict[str, Any]:
     """Read the device from the attributes that every report stores with its launches."""
     prefix = "device__attribute_"
     wanted = ["display_name", "compute_capability_major", "compute_capability_minor", "multiprocessor_count"]
-    table = pq.read_table(
-        metrics, columns=["launch_id", "metric", "value", "text"], filters=[("launch_id", "=", 0)]
-    )
+    columns, first = ["launch_id", "metric", "value", "text"], [("launch_id", "=", 0)]
+    table = read_columns(metrics, columns, CONVERT, filters=first)
     found = {
         row["metric"].removeprefix(prefix): row["text"] if row["value"] is None else int(row["value"])
         for row in table.to_pylist()

@@ -6,17 +6,18 @@ from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import outline
 from gpuatlas.publish.device import device_of, require_architecture
 from gpuatlas.publish.quality import read_quality
+from gpuatlas.publish.recording import check_beside
 
 
 def check_sources(study: Study) -> None:
-    """Check reports and comparisons of quality that the study is given: whole, and of their cells.
+    """Check the reports, recordings and comparisons of quality of a study: whole, and of their cells.
 
     Raises
     ------
     InputRefused
-        If a report is damaged, holds no launch, or was measured on another architecture; or a comparison of
-        quality is damaged or of another cell. A recording whose counters were refused has no report to look
-        at.
+        If a report is damaged, holds no launch, or was measured on another architecture; or a file beside
+        it, or a comparison of quality, is damaged or of another cell. A recording whose counters were refused
+        has no report to look at.
     """
     for cell in study.cells:
         if cell.quality is not None:
@@ -25,8 +26,16 @@ def check_sources(study: Study) -> None:
         if cell.source is None:
             continue
         report = study.root / cell.source
-        if cell.origin == "recorded" and refusal(report.with_name("plan.json")) is not None:
-            continue
-        check(report)
-        architecture = study.architectures[cell.architecture]
-        require_architecture(device_of(outline(report)), architecture, cell.name, cell.source)
+        architecture, launches = study.architectures[cell.architecture], 0
+        if cell.origin != "recorded" or refusal(report.with_name("plan.json")) is None:
+            launches = check(report).launches
+            require_architecture(device_of(outline(report)), architecture, cell.name, cell.source)
+        if cell.origin == "recorded":
+            check_beside(
+                report.parent,
+                report.parent / "timing",
+                cell.name,
+                architecture,
+                keys=launches,
+                network=study.config["workload"]["network"],
+            )
