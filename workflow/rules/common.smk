@@ -270,6 +270,12 @@ def forget_quality():
             shutil.rmtree(f"results/cells/{cell.name}/quality", ignore_errors=True)
 
 
+def say_what_is_left_out():
+    """List the cells that this run does not have, and why."""
+    for line in remaining(STUDY):
+        console.note(f"Not in this run: {line}")
+
+
 def tables_of(cells):
     """The Parquet tables of `cells`."""
     return [
@@ -401,6 +407,9 @@ if workflow.is_main_process:
         slurm = STUDY.sites[site].get("slurm", {})
         if slurm.get("account_required") and not slurm["account"]:
             console.note(f"No account for {site}: set GPUATLAS_ACCOUNT before jobs go to Slurm")
+    # A dry run does not start (see onstart), and it is where one looks for what a run would leave out.
+    if workflow.output_settings.dryrun:
+        say_what_is_left_out()
 
 # No more jobs at a site than it lets one user submit.
 for site in SLURM_SITES:
@@ -420,5 +429,4 @@ onstart:
     except GpuatlasError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)
-    for line in remaining(STUDY):
-        console.note(f"Not in this run: {line}")
+    say_what_is_left_out()

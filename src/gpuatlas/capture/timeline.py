@@ -124,8 +124,8 @@ def read_timeline(path: Path, target: str | None = None) -> Timeline:
     found = (table.schema.metadata or {}).get(b"gpuatlas.target", b"").decode()
     if target is not None and found not in ("", target):
         raise InputRefused(
-            f"{path}: is of target '{found}' and not '{target}'; give the folder that gpuatlas timeline wrote "
-            f"for '{target}' as --timing"
+            f"{path}: is of target '{found}' and not '{target}'; give what gpuatlas timeline wrote for "
+            f"'{target}' as --timing"
         )
     if table.num_rows == 0:
         raise InputRefused(f"{path}: holds no launch of the step; run gpuatlas timeline again on a GPU")
