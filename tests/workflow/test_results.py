@@ -1,13 +1,18 @@
 """What the study's results say follows from the recordings, and changes with them."""
 
 import json
+import re
+import shlex
 import shutil
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 from tests.reports import scale_metric
+from tests.workflow.conftest import ROOT, edit
 
 RECORDINGS = {"baseline": (109, 44.786208), "opt1": (105, 1.996512), "opt12": (102, 8.359168)}
 
@@ -62,6 +67,26 @@ def test_a_deleted_recording_is_absent_everywhere(finished, snakemake):
     measured = pd.read_parquet(finished / "results/compare/classes.parquet").dropna(subset=["value"])
     assert "opt1" not in set(measured.query("architecture == 'h200'")["target"])
     assert "absent" in (finished / "results/report.html").read_text()
+
+
+def test_what_is_packed_is_what_the_report_shows(finished, snakemake):
+    """A captured cell that left the study is kept and not packed, by the command that docs/publish.md gives."""
+    text = (ROOT / "docs/publish.md").read_text()
+    [command] = re.findall(r"^tar .*$", text, re.MULTILINE)
+    cells = finished / "results/cells"
+    (cells / "h200/opt12/.state").mkdir()
+    (cells / "h200/opt12/.state/checkpoint.pt").write_bytes(b"weights")
+    edit(finished / "config/config.yaml", "[baseline, opt1, opt2, opt12]", "[baseline, opt2, opt12]")
+    shutil.rmtree(finished / "recordings/h200/baseline")
+    snakemake(finished, "--profile", "profiles/local")
+    subprocess.run(shlex.split(command), cwd=finished, check=True)
+    with tarfile.open(finished / "results.tar.gz") as archive:
+        packed = {path for path in archive.getnames() if path.startswith("results/cells/") and "." in path}
+    manifest = json.loads((cells / "h200/opt12/cell.json").read_text())
+    files = [f"results/cells/h200/opt12/{name}" for name in ("cell.json", *manifest["files"])]
+    assert packed == set(files)
+    for target in ("baseline", "opt1"):
+        assert (cells / f"h200/{target}/capture/report.ncu-repz").is_file()
 
 
 def test_swapped_recordings_swap_the_tables(finished, snakemake):

@@ -236,6 +236,7 @@ def published():
     return [
         "results/study.json",
         "results/config.json",
+        "results/unpacked.txt",
         *manifests(),
         *tables_of(STUDY.present()),
         *[path for cell in STUDY.present() for path in (*capture_files(cell.name), *measured_files(cell))],
@@ -261,6 +262,18 @@ def forget_absent_cells():
     for folder in Path("results/tables").glob("*/*/*"):
         if folder.parts[-2:] not in present:
             shutil.rmtree(folder)
+
+
+def unpacked():
+    """What `tar` leaves out of published results: states, and what is kept of cells that left the study."""
+    cells = {cell.name: cell for cell in STUDY.cells}
+    left_out = ["results/unpacked.txt", ".state"]
+    for path in sorted(Path("results/cells").glob("*/*/*")):
+        cell = cells.get("/".join(path.parts[2:4]))
+        shown = cell is not None and (cell.quality if path.name == "quality" else cell.origin != "absent")
+        if not shown and path.name != ".state":
+            left_out.append(str(path))
+    return left_out
 
 
 def forget_quality():

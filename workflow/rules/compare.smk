@@ -5,6 +5,7 @@ rule study:
     output:
         study="results/study.json",
         config="results/config.json",
+        unpacked="results/unpacked.txt",
     log:
         "logs/study.log",
     conda:
@@ -18,6 +19,7 @@ rule study:
         forget_absent_cells()
         write_json(Path(output.study), params.study)
         write_json(Path(output.config), params.config)
+        Path(output.unpacked).write_text("".join(f"{line}\n" for line in unpacked()), encoding="utf-8")
 
 
 # How far a cell's target lies from baseline in quality: runs of the user, or those that a recording brings along.
