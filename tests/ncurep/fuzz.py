@@ -27,8 +27,9 @@ from tests.ncurep.report_files import peak_mib, unpack
 
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
-from gpuatlas.ncurep import chunk, messages
+from gpuatlas.ncurep import chunk, messages, metrics
 from gpuatlas.ncurep.blocks import walk
+from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import outline
 from gpuatlas.ncurep.source import Reader
 from gpuatlas.ncurep.wire import fields
@@ -53,7 +54,7 @@ class Base:
     def __init__(self, path: Path, folder: Path) -> None:
         self.name = path.name
         self.data = unpack(path) if path.suffix in (".xz", ".ncu-repz") else path.read_bytes()
-        self.tables = tables_of(self.data, folder)[0]
+        self.tables = {instances: tables_of(self.data, folder, instances)[0] for instances in (False, True)}
         self.content = bytearray(len(self.data))  # 1 where a byte is content of a value
         self.blocks: list[tuple[int, int]] = []
         plain = folder / "base.ncu-rep"
@@ -87,13 +88,13 @@ class Base:
                     self.content[place] = 1
 
 
-def tables_of(data: bytes, folder: Path) -> tuple[dict[str, pa.Table], list[str]]:
+def tables_of(data: bytes, folder: Path, instances: bool) -> tuple[dict[str, pa.Table], list[str]]:
     """Convert a report; return its tables without what differs with the file, and the conversion's notes."""
     path = folder / "mutant.ncu-rep"
     path.write_bytes(data)
-    done = convert([path], folder / "out", instances=True)
+    done = convert([path], folder / "out", instances=instances)
     tables = {}
-    for name in ("launches", "metrics", "rules", "instances", "session"):
+    for name in ("launches", "metrics", "rules", *(["instances"] if instances else []), "session"):
         table = pq.read_table(folder / f"out/{name}.parquet").replace_schema_metadata(None)
         if name == "session":
             table = pa.table(
@@ -144,15 +145,17 @@ def same_column(a: pa.ChunkedArray, b: pa.ChunkedArray) -> bool:
     return a.equals(b) or repr(a.to_pylist()) == repr(b.to_pylist())  # the latter where there are NaN
 
 
-def outcome(base: Base, mutant: bytes, how: str, folder: Path) -> str:
+def outcome(base: Base, mutant: bytes, how: str, folder: Path, instances: bool) -> str:
     try:
-        tables, notes = tables_of(mutant, folder)
+        tables, notes = tables_of(mutant, folder, instances)
     except InputRefused as error:
         sentence = str(error)
         assert sentence.endswith("."), sentence
         assert "\n" not in sentence, sentence
         return "refused"
-    if same(base.tables, tables, ordered=how != "swap blocks"):
+    if not instances:
+        check(folder / "mutant.ncu-rep")  # refuses no more than a conversion does
+    if same(base.tables[instances], tables, ordered=how != "swap blocks"):
         return "equal"
     if notes:
         return "noted"
@@ -171,16 +174,17 @@ def run(seed: int, count: int, files: list[Path]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bases = [Base(path, folder) for path in files]
-        large = chunk._LARGE
+        large, few = chunk._LARGE, metrics._FEW
         for number in range(count):
             chunk._LARGE = 0 if number % 2 else large  # both ways in which metrics are found
+            metrics._FEW = few if number % 8 < 4 else 0  # and instances
             base = chance.choice(bases)
             how = "nothing" if number % EVERY == 0 else MUTATIONS[number % len(MUTATIONS)]
             mutant = base.data if how == "nothing" else mutate(base, how, chance)
             if how != "nothing" and mutant == base.data:
                 how = "nothing"  # zeros over zeros
             begin = time.perf_counter()
-            result = outcome(base, mutant, how, folder)
+            result = outcome(base, mutant, how, folder, instances=number % 4 < 2)
             slowest = max(slowest, time.perf_counter() - begin)
             found[how][result] += 1
             if result == "wrong" or (result != "equal" and how == "nothing"):

@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.ncurep.report_files import ROOT, unpack
+from tests.ncurep.synthetic import Metric, write
 
 from gpuatlas.errors import InputRefused
-from gpuatlas.ncurep import source
+from gpuatlas.ncurep import chunk, metrics, source
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.info import info
 from gpuatlas.ncurep.report import outline
@@ -248,6 +250,48 @@ def test_tags_of_instances(report):
         data[place] ^= 1 << bit
         with pytest.raises(InputRefused):
             check(report(bytes(data)))
+
+
+def decodes(path: Path) -> bool:
+    """Whether the report is accepted where nobody wants the instances of its metrics."""
+    try:
+        return sum(len(found.infos) for found in chunk.decode_report(outline(path))) > 0
+    except InputRefused:
+        return False
+
+
+@pytest.mark.parametrize("few", [0, metrics._FEW])
+@pytest.mark.parametrize("large", [0, chunk._LARGE])
+def test_what_follows_an_instances_tag_is_looked_at(tmp_path, monkeypatch, few, large):
+    """A flipped length makes instances of the metrics that follow; a flipped tag makes one of the value."""
+    monkeypatch.setattr(metrics, "_FEW", few)
+    monkeypatch.setattr(chunk, "_LARGE", large)
+    rows = [Metric(0, 1, [(5, 2.0)]), *(Metric(0, number, flag=None) for number in range(9))]
+    path = write(tmp_path / "r.ncu-rep", ["a"], [rows])
+    assert decodes(path)
+    whole = path.read_bytes()
+    length, tag = whole.index(b"\x6a\x19") + 1, whole.index(b"\x12\x02\x28\x07")
+    for place, bit in ((length, 32), (tag, 8)):
+        data = bytearray(whole)
+        data[place] ^= bit
+        path.write_bytes(data)
+        assert not decodes(path)
+
+
+@pytest.mark.parametrize("few", [0, metrics._FEW])
+def test_what_check_refuses_is_refused_without_instances_too(report, monkeypatch, few):
+    monkeypatch.setattr(metrics, "_FEW", few)
+    chance = random.Random(20261130)
+    path = report(SMALL)
+    accepted = 0
+    with path.open("r+b", buffering=0) as file:
+        for place in chance.sample(range(SMALL.index(b"\x6a"), len(SMALL)), 2000):
+            os.pwrite(file.fileno(), bytes([SMALL[place] ^ 1 << chance.randrange(8)]), place)
+            if decodes(path):
+                accepted += 1
+                check(path)
+            os.pwrite(file.fileno(), SMALL[place : place + 1], place)
+    assert 0 < accepted < 2000
 
 
 def test_range_replay_is_named(report):

@@ -14,6 +14,7 @@ from gpuatlas.ncurep.metrics import (
     Instances,
     Ints,
     Metrics,
+    check_instances,
     decode_instances,
     decode_metrics,
     first_metric,
@@ -201,7 +202,10 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
         rules.append(results)
         extended += unknown or info.extended or unknown_rules
     metrics = decode_metrics(buffer, launch, start, end, names)
-    return Chunk(infos, rules, metrics, decode_instances(metrics) if instances else None, extended)
+    decoded = decode_instances(metrics) if instances else None
+    if not instances:
+        check_instances(metrics)
+    return Chunk(infos, rules, metrics, decoded, extended)
 
 
 def _spans(group: Group, buffer: Buffer) -> tuple[Ints, Ints, Ints, list[int], list[int]]:

@@ -138,7 +138,6 @@ _FIELDS: dict[str, list[tuple[int, str, str, str]]] = {
     "NvtxThread": [(1, "thread", "required", "uint64"), (2, "states", "repeated", "NvtxState")],
     "NvtxState": [(1, "domain", "required", "uint64"), (3, "ranges", "repeated", "NvtxRange")],
     "NvtxRange": [(1, "text", "optional", "bytes"), (3, "field_3", "optional", "uint64")],
-    "InstanceList": [(3, "instances", "repeated", "bytes"), (4, "field_4", "optional", "uint32")],
 }
 
 EXTENSIBLE = {
@@ -179,4 +178,3 @@ Session = _CLASSES["Session"]
 Result = _CLASSES["Result"]
 Rule = _CLASSES["Rule"]
 Nvtx = _CLASSES["Nvtx"]
-InstanceList = _CLASSES["InstanceList"]
