@@ -179,8 +179,8 @@ def _reference_l2(prepared) -> float:
 
 
 def table(out: Path) -> None:
+    from gpuatlas.workload.distance import compare
     from gpuatlas.workload.files import write_json, write_table
-    from gpuatlas.workload.quality import compare
     from gpuatlas.workload.timing import VARIANTS, summary, timings_table
 
     found, lines = {}, []

@@ -23,7 +23,7 @@ from gpuatlas.figures.inputs import Inputs
 from gpuatlas.figures.style import use_style
 from gpuatlas.files import sha256
 from gpuatlas.publish.quality import import_quality
-from gpuatlas.workload import quality as workload
+from gpuatlas.workload import distance
 
 REAL = studies.ROOT / "tests" / "data" / "quality"
 CLAIMS = studies.ROOT / "config" / "claims.yaml"
@@ -44,7 +44,7 @@ def again(folder: Path) -> Path:
     """Compare the runs again, as benchmarks/bench_workload.py does."""
     runs = [json.loads(path.read_text()) for path in sorted(folder.glob("quality-*/quality.json"))]
     path = folder / "quality.json"
-    path.write_text(json.dumps(workload.compare(runs)))
+    path.write_text(json.dumps(distance.compare(runs)))
     return path
 
 
@@ -224,7 +224,70 @@ def test_a_comparison_without_its_runs_is_refused(runs, tmp_path):
 
 def test_a_comparison_older_than_its_runs_is_refused(runs, tmp_path):
     change(runs / "quality-baseline-1" / "quality.json", loss=0.7)
-    assert "loss of baseline does not follow from the runs beside it" in refusal(runs, tmp_path)
+    assert "loss: baseline_mean is stated as 0.788183" in refusal(runs, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("mean", 0.5, "loss: mean is stated as 0.5, but the runs beside it give 0.788"),
+        ("baseline_sd", 1.0, "loss: baseline_sd is stated as 1.0, but the runs beside it give 9.8"),
+        ("distance", 0.01, "loss: distance is stated as 0.01, but the runs beside it give 0.628"),
+        ("distance", None, "loss: distance is stated as None, but the runs beside it give 0.628"),
+        ("distance", "abc", "key 'loss.distance': 'abc' is not of type"),
+        ("distance", ..., "key 'loss': 'distance' is a required property"),
+        ("status", "not measured", "loss: status is stated as not measured, but the runs beside it give measured"),
+        ("status", "good", "key 'loss.status': 'good' is not one of"),
+    ],
+)  # fmt: skip
+def test_every_figure_is_computed_again(runs, tmp_path, key, value, says):
+    path = runs / "quality.json"
+    comparison = json.loads(path.read_text())
+    if value is ...:
+        del comparison["loss"][key]
+    else:
+        comparison["loss"][key] = value
+    path.write_text(json.dumps(comparison))
+    assert says in refusal(runs, tmp_path)
+
+
+def test_samples_that_beat_no_blurred_phantom_cannot_be_called_measured(runs, tmp_path):
+    path = runs / "quality.json"
+    comparison = json.loads(path.read_text())
+    comparison["ms_ssim"] = comparison["loss"]
+    path.write_text(json.dumps(comparison))
+    assert "ms_ssim: status is stated as measured, but the runs beside it give not measured" in (
+        refusal(runs, tmp_path)
+    )
+
+
+@pytest.mark.parametrize(("seed", "says"), [(1, "is of seed 1, and so is"), (7, "holds the same run as")])
+def test_a_run_counts_once(runs, tmp_path, seed, says):
+    shutil.copytree(runs / "quality-baseline-1", runs / "quality-baseline-7")
+    change(runs / "quality-baseline-7/quality.json", seed=seed)
+    again(runs)
+    said = refusal(runs, tmp_path)
+    assert f"quality-baseline-7/quality.json: {says} {runs}/quality-baseline-1/quality.json" in said
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ({"seconds": -1.0}, "key 'seconds': -1.0 is less than the minimum of 0"),
+        ({"seed": float("inf")}, "key 'seed': inf is no finite number"),
+        ({"loss": float("nan")}, "key 'loss': nan is no finite number"),
+        ({"ms_ssim": []}, "key 'ms_ssim': "),
+        ({"steps": 0}, "key 'steps': 0 is less than the minimum of 1"),
+        ({"target": "baseline"}, "is of target 'baseline', but was made under 'opt1'"),
+    ],
+)
+def test_a_run_that_cannot_be(runs, tmp_path, entries, says):
+    if "target" in entries:
+        entries |= {"seed": 9}
+    change(runs / "quality-opt1-0/quality.json", **entries)
+    said = refusal(runs, tmp_path)
+    assert said.startswith(f"{runs}/quality-opt1-0/quality.json: ")
+    assert says in said
 
 
 def test_runs_that_were_not_made_alike_are_refused(runs, tmp_path):
@@ -237,7 +300,8 @@ def test_runs_that_were_not_made_alike_are_refused(runs, tmp_path):
 
 @pytest.mark.parametrize("file", ["quality.json", "quality-opt1-0/quality.json"])
 @pytest.mark.parametrize(
-    ("content", "says"), [("{", "is not valid JSON"), ("[]", "JSON object"), ("{}", "is no")]
+    ("content", "says"),
+    [("{", "is not valid JSON"), ("[]", "JSON object"), ("{}", "is a required property")],
 )
 def test_damaged_files_are_refused(runs, tmp_path, file, content, says):
     (runs / file).write_text(content if content != "{}" else '{"target": "opt1"}')

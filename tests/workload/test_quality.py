@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from gpuatlas.workload import quality
-from gpuatlas.workload.quality import compare, train_and_judge
+from gpuatlas.workload.distance import compare
+from gpuatlas.workload.quality import train_and_judge
 from gpuatlas.workload.similarity import gaussian_blur, ms_ssim
 from gpuatlas.workload.targets import load_target
 

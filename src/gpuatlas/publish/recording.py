@@ -79,7 +79,7 @@ def read_record(path: Path, schema: Mapping[str, Any], remedy: str) -> dict[str,
         If it does not; `remedy` is what the sentence says to do.
     """
     content = read_json(path, remedy)
-    wrong = violation(content, schema) or next(_not_finite(content), None)
+    wrong = next(_not_finite(content), None) or violation(content, schema)
     if wrong is not None:
         raise InputRefused(f"{path}: {wrong}; {remedy}")
     return content
