@@ -17,10 +17,12 @@ from tests.ncurep.synthetic import Metric, write
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import chunk, metrics, source
+from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.info import info
-from gpuatlas.ncurep.report import outline
-from gpuatlas.ncurep.rewrite import write_block, write_start
+from gpuatlas.ncurep.report import Loss, outline
+from gpuatlas.ncurep.rewrite import new_header, write_block, write_start
+from gpuatlas.ncurep.source import Reader
 from gpuatlas.ncurep.wire import write_bytes, write_integer
 
 TINY = unpack(ROOT / "tests/data/ncurep/tiny.ncu-repz")
@@ -278,20 +280,38 @@ def test_what_follows_an_instances_tag_is_looked_at(tmp_path, monkeypatch, few, 
         assert not decodes(path)
 
 
-@pytest.mark.parametrize("few", [0, metrics._FEW])
-def test_what_check_refuses_is_refused_without_instances_too(report, monkeypatch, few):
-    monkeypatch.setattr(metrics, "_FEW", few)
+def test_what_check_refuses_is_refused_without_instances_too(report):
     chance = random.Random(20261130)
     path = report(SMALL)
     accepted = 0
     with path.open("r+b", buffering=0) as file:
-        for place in chance.sample(range(SMALL.index(b"\x6a"), len(SMALL)), 2000):
+        for place in chance.sample(range(SMALL.index(b"\x6a"), len(SMALL)), 1000):
             os.pwrite(file.fileno(), bytes([SMALL[place] ^ 1 << chance.randrange(8)]), place)
             if decodes(path):
                 accepted += 1
                 check(path)
             os.pwrite(file.fileno(), SMALL[place : place + 1], place)
-    assert 0 < accepted < 2000
+    assert 0 < accepted < 1000
+
+
+@pytest.mark.parametrize(
+    "length", [b"\xff" * 9 + b"\x01", b"\xff" * 8 + b"\x7f", b"\x80" * 9 + b"\x02"], ids=bytes.hex
+)
+@pytest.mark.parametrize("large", [0, chunk._LARGE])
+def test_a_metric_of_an_enormous_length(tmp_path, monkeypatch, length, large):
+    monkeypatch.setattr(chunk, "_LARGE", large)
+    path = write(tmp_path / "r.ncu-rep", ["a"], [[Metric(0, 1)], [Metric(0, 2)]])
+    with Reader(outline(path).source) as reader:
+        results = [bytes(data) for block in walk(reader) for data in block.result_entries()]
+    metric = results[0].index(b"\x6a\x08\x08")
+    results[0] = results[0][: metric + 1] + length + results[0][metric + 2 :]
+    with path.open("wb") as file:
+        write_start(file)
+        write_block(file, new_header(["a"]), results)
+    assert not decodes(path)
+    loss = Loss()
+    assert sum(len(found.infos) for found in chunk.decode_report(outline(path), loss)) == 1
+    assert loss.launches == 1
 
 
 def test_range_replay_is_named(report):

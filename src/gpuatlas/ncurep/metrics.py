@@ -216,7 +216,7 @@ def walk_metrics(launch: Content) -> tuple[Ints, Ints]:
             at += 3 + (length & 0x7F | more << 7)
         else:
             length, at = read_varint(launch, at + 1)
-            at += length
+            at = min(at + length, size + 1)  # a damaged length may be beyond what the array holds
         append(at)
     if at > size or not ends:
         raise WireError("a metric is longer than its launch")
