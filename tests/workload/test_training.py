@@ -1,8 +1,10 @@
 """Training for real, small: what it writes, and that no interruption changes a bit of it."""
 
 import json
+import math
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,11 +20,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpuatlas.errors import InputRefused
 from gpuatlas.tables import schema
 from gpuatlas.workload import build_network
 from gpuatlas.workload.apply import apply
 from gpuatlas.workload.data import Dataset, batches, open_dataset
 from gpuatlas.workload.phantom import write_phantoms
+from gpuatlas.workload.state import resume
 from gpuatlas.workload.step import TrainingStep
 from gpuatlas.workload.targets import load_target
 from gpuatlas.workload.train import Plan, _average
@@ -200,6 +204,78 @@ def test_sigterm_saves_and_a_retry_goes_on(phantoms, undisturbed, tmp_path):
     done = call(arguments)
     assert done.returncode == 0, done.stderr
     assert_same(tmp_path, undisturbed)
+
+
+@pytest.fixture(scope="module")
+def interrupted(phantoms, tmp_path_factory):
+    """The state folder of a run that SIGTERM ended when it had saved at least three passes."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    process = subprocess.Popen(
+        list(map(str, command(phantoms, folder))), stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    for _ in range(3):
+        wait_for_a_save(process, folder / "state/checkpoint.pt")
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate()[1]
+    assert process.returncode == 75, said
+    return folder / "state"
+
+
+def test_a_shorter_run_does_not_take_a_longer_one_s_state(phantoms, interrupted, tmp_path):
+    shutil.copytree(interrupted, tmp_path / "state")
+    before = (tmp_path / "state/checkpoint.pt").read_bytes()
+    done = call(command(phantoms, tmp_path, length=("--iterations", 1)))
+    assert done.returncode == 3, done.stderr
+    passes = torch.load(interrupted / "checkpoint.pt", weights_only=True)["training"]["passes"]
+    assert f"checkpoint.pt has trained {passes / 2:g} steps and 1 were asked for" in done.stderr
+    assert f"ask for {math.ceil(passes / 2)} or more, or use another --state" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "state/checkpoint.pt").read_bytes() == before
+    longer = call(command(phantoms, tmp_path, length=("--iterations", STEPS + 1)))
+    assert longer.returncode == 0, longer.stderr
+    assert len(json.loads((tmp_path / "out/loss.json").read_text())["loss"]) == STEPS + 1
+
+
+def test_another_size_is_named_before_its_data(phantoms, interrupted, tmp_path):
+    shutil.copytree(interrupted, tmp_path / "state")
+    done = call(command(phantoms, tmp_path, size=16))
+    assert done.returncode == 2, done.stderr
+    assert "belongs to another run: its size is 8 and not 16" in done.stderr
+
+
+DAMAGES = {
+    "no training": lambda held: held.pop("training"),
+    "no identity": lambda held: held["training"].pop("identity"),
+    "identity of text": lambda held: held["training"].update(identity="x"),
+    "identity without its seed": lambda held: held["training"]["identity"].pop("seed"),
+    "no log": lambda held: held["training"].pop("log"),
+    "a foreign log": lambda held: held["training"].update(log={"x": []}),
+    "a log too short": lambda held: held["training"]["log"]["loss"].pop(),
+    "no optimizer": lambda held: held["training"].pop("optimizer"),
+    "an empty optimizer": lambda held: held["training"].update(optimizer={}),
+    "passes of text": lambda held: held["training"].update(passes="x"),
+    "negative passes": lambda held: held["training"].update(passes=-5),
+    "passes that the log has not": lambda held: held["training"].update(passes=1),
+    "another schema": lambda held: held["training"].update(schema=99),
+    "weights missing": lambda held: held["model"].popitem(),
+    "averages missing": lambda held: held["ema"].popitem(),
+    "a cut state of random numbers": lambda held: held["training"]["random"].update(
+        torch=torch.zeros(3, dtype=torch.uint8)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_altered_state_is_refused(interrupted, tmp_path, damage):
+    held = torch.load(interrupted / "checkpoint.pt", weights_only=True)
+    identity = dict(held["training"]["identity"])
+    prepared = apply(load_target(TARGETS, "baseline"), build_network("small_64"), torch.device("cpu"))
+    step = TrainingStep(prepared, seed=0)
+    assert resume(interrupted, identity, step).passes == held["training"]["passes"]
+    DAMAGES[damage](held)
+    torch.save(held, tmp_path / "checkpoint.pt")
+    with pytest.raises(InputRefused, match="is not the state of a training run of this version; remove it"):
+        resume(tmp_path, identity, step)
 
 
 def test_epochs_are_true_epochs():

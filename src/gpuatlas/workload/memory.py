@@ -43,13 +43,10 @@ def out_of_memory_explained(device: torch.device, what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        text = str(error)
-        on_device = isinstance(error, torch.cuda.OutOfMemoryError)
-        on_host = isinstance(error, MemoryError) or "DefaultCPUAllocator" in text
-        if not on_device and not on_host:
+        if not is_out_of_memory(error):
             raise
-        asked = _asked_bytes(text)
-        if on_device:
+        asked = _asked_bytes(str(error))
+        if isinstance(error, torch.cuda.OutOfMemoryError):
             held = torch.cuda.memory_allocated(device)
             free, total = torch.cuda.mem_get_info(device)
             raise MachineRefused(
@@ -63,6 +60,12 @@ def out_of_memory_explained(device: torch.device, what: str) -> Iterator[None]:
             f"Out of memory on the host: {what} asked for {asked / _GIB:.1f} GiB more, after a peak of "
             f"{peak_bytes(torch.device('cpu')) / _GIB:.1f} GiB{bound}; use more memory or a smaller size."
         ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether `error` is a failed allocation: on the host PyTorch raises a plain RuntimeError."""
+    kinds = (MemoryError, torch.cuda.OutOfMemoryError)
+    return isinstance(error, kinds) or "DefaultCPUAllocator" in str(error)
 
 
 def _asked_bytes(text: str) -> float:

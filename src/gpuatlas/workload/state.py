@@ -17,9 +17,10 @@ from torch import Tensor
 from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.files import whole
 from gpuatlas.workload.diffusion import PREFIX, read_checkpoint
-from gpuatlas.workload.step import TrainingStep
+from gpuatlas.workload.memory import is_out_of_memory
+from gpuatlas.workload.step import ACCUMULATE, TrainingStep
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass
@@ -112,27 +113,50 @@ def resume(folder: Path, identity: dict[str, Any], step: TrainingStep) -> Progre
     if not path.exists():
         return Progress(0, {name: value.clone() for name, value in network.state_dict().items()})
     held = read_checkpoint(path)
-    training = held.get("training")
-    if not isinstance(training, dict) or training.get("schema") != SCHEMA:
-        raise InputRefused(f"{path} is not the state of a training run of this version; remove it.")
+    try:
+        _require_same(path, held["training"]["identity"], identity)
+        return _restore(held, step)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise InputRefused(
+            f"{path} is not the state of a training run of this version; remove it."
+        ) from error
+
+
+def _require_same(path: Path, found: dict[str, Any], identity: dict[str, Any]) -> None:
     for key, value in identity.items():
-        if training["identity"].get(key) != value:
+        if found[key] != value:
             raise ConfigError(
-                f"{path} belongs to another run: its {key} is {training['identity'].get(key)!r} and not "
-                f"{value!r}; use another --state, or remove it."
+                f"{path} belongs to another run: its {key} is {found[key]!r} and not {value!r}; use another "
+                "--state, or remove it."
             )
-    device = step.prepared.device
+
+
+def _restore(held: dict[str, Any], step: TrainingStep) -> Progress:
+    """Put what `save` wrote into `step`.
+
+    What is not as `save` wrote it raises one of the errors that `resume` takes for damage.
+    """
+    network, device, training = step.prepared.network, step.prepared.device, held["training"]
+    passes, log, partial = training["passes"], Log(**training["log"]), Partial(**training["partial"])
+    if training["schema"] != SCHEMA or not isinstance(passes, int) or passes < 0:
+        raise ValueError
+    # `save` is called with all finished steps in the log, and between passes.
+    if any(len(entries) != passes // ACCUMULATE for entries in vars(log).values()):
+        raise ValueError
+    if (partial.loss is not None) != bool(passes % ACCUMULATE):
+        raise ValueError
     network.load_state_dict({name.removeprefix(PREFIX): value for name, value in held["model"].items()})
     step.optimizer.load_state_dict(training["optimizer"])
     for name, parameter in network.named_parameters():
         gradient = training["gradients"].get(name)
         parameter.grad = None if gradient is None else torch.empty_like(parameter).copy_(gradient)
     _restore_random_states(step, training["random"])
-    partial = Partial(**training["partial"])
     if partial.loss is not None:
         partial.loss = partial.loss.to(device)
-    ema = {name.removeprefix(PREFIX): value.to(device) for name, value in held["ema"].items()}
-    return Progress(training["passes"], ema, Log(**training["log"]), partial)
+    ema = {name: held["ema"][PREFIX + name].to(device) for name in network.state_dict()}
+    return Progress(passes, ema, log, partial)
 
 
 def _random_states(step: TrainingStep) -> dict[str, Any]:

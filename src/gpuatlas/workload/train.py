@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from gpuatlas.errors import Interrupted
+from gpuatlas.errors import InputRefused, Interrupted
 from gpuatlas.tables import schema
 from gpuatlas.workload import state
 from gpuatlas.workload.apply import Prepared
@@ -124,6 +124,10 @@ def train(
 
     Raises
     ------
+    InputRefused
+        The state in `folder` is damaged, or has trained longer than `plan`.
+    ConfigError
+        The state in `folder` is of another run.
     Interrupted
         SIGTERM or SIGINT came; the state is saved and the same call goes on.
     """
@@ -132,10 +136,12 @@ def train(
         "network": prepared.network.spec.name,
         "target": prepared.target.name,
         "seed": plan.seed,
+        "size": _size(dataset),
         "data": dataset.checksum,
         "accumulate": ACCUMULATE,
     }
     progress = state.resume(folder, identity, step)
+    _require_not_passed(progress, plan, folder)
     run = _Run(step, progress, plan, dataset)
     stop = _Stop()
     try:
@@ -145,6 +151,20 @@ def train(
         stop.restore()
     _write_log(run, out)
     state.finish(folder)
+
+
+def _size(dataset: Dataset) -> int:
+    """Return the edge of the volumes, in voxels."""
+    return int(dataset.load(0).image.shape[-1])
+
+
+def _require_not_passed(progress: state.Progress, plan: Plan, folder: Path) -> None:
+    """Refuse a state that has trained longer than the plan: its weights are of no shorter run."""
+    if progress.passes > plan.steps * ACCUMULATE:
+        raise InputRefused(
+            f"{folder / 'checkpoint.pt'} has trained {progress.passes / ACCUMULATE:g} steps and {plan.steps} "
+            f"were asked for; ask for {-(-progress.passes // ACCUMULATE)} or more, or use another --state."
+        )
 
 
 def _loop(run: _Run, stop: _Stop, save: Callable[[], None], on_step: Callable[[int], object]) -> None:
@@ -256,7 +276,7 @@ def _write_log(run: _Run, out: Path) -> None:
         "schema": 1,
         "target": step.prepared.target.name,
         "network": step.prepared.network.spec.name,
-        "size": int(dataset.load(0).image.shape[-1]),
+        "size": _size(dataset),
         "volumes": len(dataset.files),
         "epochs": plan.epochs,
         "iterations": plan.steps,
