@@ -5,10 +5,11 @@ names the file, the key and, for a misspelt one, the nearest valid key.
 """
 
 import difflib
+import math
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -116,19 +117,39 @@ class Study:
         }
 
 
+class _TwiceError(yaml.MarkedYAMLError):
+    """A key is given twice in one mapping."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which would silently take the last of two equal keys, and here takes none."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                twice = f"key {key.value!r} is given twice (lines {lines[key.value]} and {line})"
+                raise _TwiceError(problem=twice)
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read one YAML mapping.
 
     Raises
     ------
     ConfigError
-        If the file is missing, is not YAML or is not a mapping.
+        If the file is missing, is not YAML, is not a mapping, or gives a key twice.
     """
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _TwiceError as error:
+        raise ConfigError(f"{path}: {error.problem}; keep one of them") from error
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"{path}: is not valid YAML{where}; correct the file") from error
@@ -166,10 +187,15 @@ def validate(value: object, schema: Mapping[str, Any], where: str) -> None:
 
 
 def violation(value: object, schema: Mapping[str, Any]) -> str | None:
-    """Return how `value` violates a JSON schema: the key, what is wrong, the nearest valid key."""
+    """Return how `value` violates a JSON schema: the key, what is wrong, the nearest valid key.
+
+    A number that is infinite or none (NaN), which no schema can refuse, violates every schema.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
+    for key, number in _not_finite(value):
+        return f"key {key!r}: {number} is no finite number"
     error = best_match(Draft202012Validator(schema).iter_errors(value))
     if error is None:
         return None
@@ -189,6 +215,14 @@ def violation(value: object, schema: Mapping[str, Any]) -> str | None:
     hint = error.schema.get("description") if isinstance(error.schema, dict) else None
     message = error.message if len(error.message) < 200 else f"is not valid ({error.validator})"
     return f"{at}{message}{f' ({hint})' if hint else ''}"
+
+
+def _not_finite(value: object, key: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield key, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, held in inner:
+        yield from _not_finite(held, f"{key}.{name}" if key else str(name))
 
 
 def nearest(word: str, valid: Iterable[str], otherwise: str | None = None) -> str:

@@ -82,10 +82,10 @@ def test_missing_key_file_and_target(tmp_path):
     with pytest.raises(ConfigError, match="lacks the key 'layout'"):
         load_targets(path)
     path.write_text("[1, 2")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not valid YAML"):
         load_targets(path)
     path.write_text("")
-    with pytest.raises(ConfigError, match="holds no targets"):
+    with pytest.raises(ConfigError, match="must hold 'key: value' pairs"):
         load_targets(path)
     path.write_text(yaml.safe_dump({"mine": GOOD}))
     with pytest.raises(ConfigError, match="did you mean 'mine'"):

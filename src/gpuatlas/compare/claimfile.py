@@ -153,6 +153,10 @@ def _checks(entry: dict[str, Any], where: str) -> Iterable[Check]:
                 raise ConfigError(
                     f"{where}: key {key!r}: unknown class {name!r}{config.nearest(name, classes)}"
                 )
+        if raw["kind"] == "ratio" and raw["expected"] <= 0:
+            raise ConfigError(
+                f"{where}: key 'checks[{number}].expected': {raw['expected']} is no ratio; give one above 0"
+            )
         metrics = raw["metric"] if isinstance(raw["metric"], list) else [raw["metric"]]
         for name in metrics:
             metric = _known_metric(name, f"checks[{number}].metric", where)

@@ -4,7 +4,7 @@ Files that were swapped are valid each by itself; what each says of itself is co
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +79,10 @@ def read_record(path: Path, schema: Mapping[str, Any], remedy: str) -> dict[str,
         If it does not; `remedy` is what the sentence says to do.
     """
     content = read_json(path, remedy)
-    wrong = next(_not_finite(content), None) or violation(content, schema)
+    wrong = violation(content, schema)
     if wrong is not None:
         raise InputRefused(f"{path}: {wrong}; {remedy}")
     return content
-
-
-def _not_finite(value: object, key: str = "") -> Iterator[str]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield f"key {key!r}: {value} is no finite number"
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, held in inner:
-        yield from _not_finite(held, f"{key}.{name}" if key else str(name))
 
 
 def read_plan(path: Path) -> dict[str, Any]:

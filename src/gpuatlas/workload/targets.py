@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuatlas.config import read_yaml
 from gpuatlas.errors import ConfigError
 
 CHOICES = {
@@ -75,13 +74,10 @@ def load_targets(path: Path) -> dict[str, Target]:
     ConfigError
         The file cannot be read, or a key or value is wrong: the message names both.
     """
-    try:
-        held = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"Targets cannot be read from {path}: {error}") from error
-    if not isinstance(held, dict) or not held:
+    held = read_yaml(path)
+    if not held:
         raise ConfigError(f"{path} holds no targets: expected a mapping of names to settings.")
-    return {str(name): _target(path, str(name), entry) for name, entry in held.items()}
+    return {name: _target(path, name, entry) for name, entry in held.items()}
 
 
 def load_target(path: Path, name: str) -> Target:
