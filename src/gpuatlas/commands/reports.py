@@ -139,7 +139,11 @@ def _slim(
     out: Annotated[Path, typer.Option("--out", "-o", help="The new report; .ncu-repz is packed.")],
     redact: Annotated[
         bool,
-        typer.Option("--redact", help="Leave out host, user, process, addresses, environment, command line."),
+        typer.Option(
+            "--redact",
+            help="Leave out host, user, process, addresses, environment, command line, folders in rules' "
+            "texts. Names of kernels and NVTX ranges stay.",
+        ),
     ] = False,
     drop_instances: Annotated[
         bool, typer.Option("--drop-instances", help="Leave out the values per instance.")

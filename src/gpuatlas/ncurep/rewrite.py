@@ -13,14 +13,13 @@ from gpuatlas.ncurep.wire import Content, fields, read_varint, write_bytes, writ
 _FILE_HEADER = write_integer(1, 7)
 _LEVEL = 17
 # Field numbers of the block header.
-SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD, PROCESS = 1, 2, 3, 4, 5, 6
+SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD = 1, 2, 3, 4, 5
+_KEPT_HEADER = {SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD, 7, 10}
+"""Without the process, and without what a newer writer may tell of it."""
 _VERSIONS = 8
 _KEPT_SESSION = {2, 6, _VERSIONS}
 """Creation time, devices, versions; the rest tells of host, user, process, environment, command line."""
 _METRICS, _INSTANCES = 13, 3
-_PRIVATE_RESULT = {28, 31}
-"""Fields of a result whose content may come from the host; a number above the known ones counts too."""
-_HIGHEST_PUBLIC_RESULT = 35
 
 
 @contextmanager
@@ -107,7 +106,7 @@ def plain_header(header: bytes, *, redact: bool) -> bytes:
     for field in fields(header):
         if field.number == SESSION:
             out.append(write_bytes(SESSION, _session(header[field.content : field.end], redact)))
-        elif not (redact and field.number == PROCESS):
+        elif field.number in _KEPT_HEADER or not redact:
             out.append(header[field.start : field.end])
     return b"".join(out)
 
@@ -122,17 +121,14 @@ def _session(session: bytes, redact: bool) -> bytes:
     return b"".join(out)
 
 
-def slim_result(result: Content, *, redact: bool, drop_instances: bool) -> Content:
-    """Return a result without what tells of the host, and without the instances of its metrics."""
-    if not (redact or drop_instances):
-        return result
-    out: list[Content] = []
-    for field in fields(result):
-        if field.number == _METRICS and drop_instances:
-            out.append(write_bytes(_METRICS, _without_instances(result[field.content : field.end])))
-        elif not (redact and (field.number in _PRIVATE_RESULT or field.number > _HIGHEST_PUBLIC_RESULT)):
-            out.append(result[field.start : field.end])
-    return b"".join(out)
+def without_instances(result: Content) -> bytes:
+    """Return a result without the instances of its metrics."""
+    return b"".join(
+        write_bytes(_METRICS, _without_instances(result[field.content : field.end]))
+        if field.number == _METRICS
+        else result[field.start : field.end]
+        for field in fields(result)
+    )
 
 
 def _without_instances(metric: Content) -> bytes:

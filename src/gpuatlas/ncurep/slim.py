@@ -7,14 +7,15 @@ from pathlib import Path
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.redact import Redaction
 from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.ncurep.rewrite import (
     new_header,
     plain_header,
     renumber,
     report_file,
-    slim_result,
     with_launches,
+    without_instances,
     write_block,
     write_start,
 )
@@ -42,7 +43,9 @@ def slim(path: Path, out: Path, *, redact: bool = False, drop_instances: bool = 
     out
         The new report; packed if it ends in .ncu-repz.
     redact
-        Leave out host, user, process, addresses, environment and command line.
+        Leave out host, user, process, network addresses, environment and command line, and the folders of
+        paths in rules' texts; thread ids and host addresses are numbered anew. Names of kernels, NVTX ranges
+        and values of metrics stay as they are.
     drop_instances
         Leave out the values per instance (per instruction, per sample).
 
@@ -53,13 +56,15 @@ def slim(path: Path, out: Path, *, redact: bool = False, drop_instances: bool = 
     """
     check(path)
     report = outline(path)
+    redaction = Redaction()
     with report_file(out) as file, Reader(report.source) as reader:
         write_start(file)
         for number, block in enumerate(walk(reader)):
-            results = [
-                slim_result(data, redact=redact, drop_instances=drop_instances)
-                for data in block.result_entries()
-            ]
+            results = list(block.result_entries())
+            if drop_instances:
+                results = [without_instances(data) for data in results]
+            if redact:
+                results = [redaction.result(data) for data in results]
             header = plain_header(block.raw_header, redact=redact)
             write_block(file, with_launches(header, report.launches) if number == 0 else header, results)
     return Slimmed(out, report.launches, report.source.size, out.stat().st_size)
