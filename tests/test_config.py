@@ -89,3 +89,26 @@ def test_a_claim_of_no_ratio(project, number):
     assert re.search(
         rf"claims\.yaml: claim '\S+': key 'checks\[\d+\]\.expected': {number} is no ratio", sentence(project)
     )
+
+
+@pytest.mark.parametrize("leads", ["results", "nowhere"])
+def test_results_that_are_a_link_to_nothing(project, leads):
+    (project / "results").symlink_to(leads)
+    assert sentence(project).startswith(f"results: is a link that leads nowhere ({leads}); remove it")
+
+
+def test_results_that_are_a_link_to_a_folder(project):
+    (project / "elsewhere").mkdir()
+    (project / "results").symlink_to("elsewhere")
+    load(project)
+
+
+def test_a_recording_without_a_file_of_its_timing(project):
+    folder = project / "resources/recordings/h200/opt1"
+    shutil.copytree(ROOT / "tests/data/windows/h200/opt1", folder)
+    shutil.copytree(ROOT / "tests/data/measured/h200/opt1", folder / "timing")
+    load(project)
+    (folder / "timing/evidence.json").unlink()
+    assert sentence(project).startswith(
+        "resources/recordings/h200/opt1/timing/evidence.json: is no regular file"
+    )

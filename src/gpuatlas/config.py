@@ -21,6 +21,7 @@ from gpuatlas.errors import ConfigError
 SCHEMA_VERSION = 1
 REPORT_NAME = "report.ncu-repz"
 RECORDING = (REPORT_NAME, "plan.json", "environment.json")
+TIMING = ("timings.parquet", "timeline.parquet", "evidence.json", "environment.json")
 QUALITY = Path("quality") / "quality.json"
 
 
@@ -316,6 +317,11 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
             f"config/config.yaml: key 'recordings_dir': there is no folder {settings['recordings_dir']!r}; "
             "correct the path or make the folder"
         )
+    results = root / "results"
+    if results.is_symlink() and not results.exists():
+        raise ConfigError(
+            f"results: is a link that leads nowhere ({results.readlink()}); remove it, or make the folder"
+        )
     study = Study(root, settings, architectures, targets, sites, site)
     cells = tuple(
         _with_quality(study, _plan(study, architecture, target))
@@ -349,8 +355,9 @@ def _plan(study: Study, architecture: str, target: str) -> Cell:
         return Cell(architecture, target, "imported", source=imported)
     folder = Path(study.config["recordings_dir"]) / architecture / target
     if (study.root / folder).exists():
-        quality = [str(QUALITY)] if (study.root / folder / QUALITY.parent).exists() else []
-        for required in (*RECORDING, *quality):
+        beside = [QUALITY, *(Path("timing") / name for name in TIMING)]
+        whole = [path for path in beside if (study.root / folder / path.parent).exists()]
+        for required in (*map(Path, RECORDING), *whole):
             if not (study.root / folder / required).is_file():
                 raise ConfigError(
                     f"{folder / required}: is no regular file, so the recording of {name} is not whole; "

@@ -183,3 +183,20 @@ def test_a_cut_table(tmp_path, table):
     with pytest.raises(InputRefused) as caught:
         describe("h200/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
     assert str(caught.value).startswith(f"{path}: is not a readable Parquet table; delete it")
+
+
+def test_recordings_that_no_cell_can_have_are_told(recordings, capsys):
+    check_sources(study_of(recordings))
+    assert capsys.readouterr().err == ""
+    for name in ("h200/opt_12", "h200/something", "b200/opt1", ".cache"):
+        (recordings / name).mkdir(parents=True)
+    check_sources(study_of(recordings))
+    stray, misspelt, unlike = capsys.readouterr().err.splitlines()
+    assert (
+        stray
+        == f"{recordings}/b200: not used, for there is no architecture of this name; did you mean 'h200'?"
+    )
+    assert misspelt.startswith(f"{recordings}/h200/opt_12: not used, for there is no target of this name")
+    assert misspelt.endswith("; did you mean 'opt12'?")
+    assert "h200/something: not used" in unlike
+    assert "; valid: baseline, opt1, " in unlike
