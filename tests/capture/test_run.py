@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import ncu_report
+import pyarrow.parquet as pq
 import pytest
 from tests.capture.conftest import FAST, SETTINGS, SLOW, STEP, calls, key_of, write_timeline
 from tests.capture.stand_in import ROOT
@@ -16,7 +17,8 @@ from gpuatlas.capture import cost, run
 from gpuatlas.capture.join import read_measured
 from gpuatlas.capture.ncu import Settings, Stop
 from gpuatlas.capture.result import Request
-from gpuatlas.errors import GpuatlasError, Interrupted
+from gpuatlas.errors import GpuatlasError, InputRefused, Interrupted
+from gpuatlas.tables import schema
 
 
 def _plan(request: Request) -> dict:
@@ -81,6 +83,25 @@ def test_the_report_opens_in_nvidia_s_reader_with_the_recorded_values(stand_in, 
         assert {section.identifier() for section in served.action_by_idx(index).sections()} == set(
             SETTINGS.sections
         )
+
+
+@pytest.mark.parametrize(
+    ("key", "held", "wanted"), [("target", "opt2", "opt1"), ("network", "brats_192", "small_64"), ("size", "32", "16")]
+)  # fmt: skip
+def test_another_cell_s_timeline_is_refused(stand_in, request_of, key, held, wanted):
+    folder = stand_in(step=STEP)
+    request = request_of()
+    of_cell = {"target": "opt1", "network": "small_64", "size": "16"}
+    for told, refused in ((of_cell | {key: held}, True), (of_cell, False)):
+        table = pq.read_table(request.timeline)
+        pq.write_table(table.cast(schema.with_metadata(table.schema, told)), request.timeline)
+        if refused:
+            with pytest.raises(InputRefused, match=f"is of {key} '{held}' and not '{wanted}'"):
+                run.capture(request, FAST, Stop())
+            assert not request.out.exists()
+            assert not (folder / "calls.jsonl").exists()
+        else:
+            assert run.capture(request, FAST, Stop())["coverage_time"] == 1.0
 
 
 def test_a_killed_profiler_fails_the_cell_and_the_same_command_goes_on(stand_in, request_of, recording):

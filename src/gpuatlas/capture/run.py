@@ -94,8 +94,9 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
     MachineRefused, GpuatlasError, InputRefused
         As `ncu.run`, `read_measured`, `require_backward` and `require_order`; nothing is written to `out`.
     """
-    timeline = read_timeline(request.timeline, request.job.target)
-    target = load_target(Path(request.job.targets), request.job.target)
+    job = request.job
+    timeline = read_timeline(request.timeline, job.target, network=job.network, size=job.size)
+    target = load_target(Path(job.targets), job.target)
     tool = find_ncu()
     state, discarded = open_state(request.state, _identity(request, timeline, ncu.version(tool)))
     if discarded:

@@ -99,18 +99,20 @@ def function_base(name: str) -> str:
     return text[start:end]
 
 
-def read_timeline(path: Path, target: str | None = None) -> Timeline:
+def read_timeline(
+    path: Path, target: str | None = None, *, network: str | None = None, size: int | None = None
+) -> Timeline:
     """Read ``timeline.parquet``.
 
     Parameters
     ----------
-    target
-        The target that it is wanted of; None takes a timeline of any.
+    target, network, size
+        What it is wanted of, the size in voxels; None takes a timeline of any.
 
     Raises
     ------
     InputRefused
-        If the file is missing, damaged, of another target, or holds no launch.
+        If the file is missing, damaged, of another target, network or size, or holds no launch.
     """
     try:
         table = pq.read_table(path, columns=list(_COLUMNS)).sort_by("order")
@@ -121,12 +123,15 @@ def read_timeline(path: Path, target: str | None = None) -> Timeline:
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
         raise InputRefused(f"{path}: is not a readable timeline; run gpuatlas timeline again") from error
     # Timelines that others wrote need not say what they are of.
-    found = (table.schema.metadata or {}).get(b"gpuatlas.target", b"").decode()
-    if target is not None and found not in ("", target):
-        raise InputRefused(
-            f"{path}: is of target '{found}' and not '{target}'; give what gpuatlas timeline wrote for "
-            f"'{target}' as --timing"
-        )
+    told = table.schema.metadata or {}
+    wanted = {"target": target, "network": network, "size": None if size is None else str(size)}
+    for key, value in wanted.items():
+        found = told.get(f"gpuatlas.{key}".encode(), b"").decode()
+        if value is not None and found not in ("", value):
+            raise InputRefused(
+                f"{path}: is of {key} '{found}' and not '{value}'; give what gpuatlas timeline wrote for "
+                f"'{value}' as --timing"
+            )
     if table.num_rows == 0:
         raise InputRefused(f"{path}: holds no launch of the step; run gpuatlas timeline again on a GPU")
     return timeline_of(
