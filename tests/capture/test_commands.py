@@ -13,6 +13,7 @@ from tests.capture.conftest import calls, key_of, show_gpu, write_timeline
 from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture.join import read_measured
+from gpuatlas.lock import locked
 from gpuatlas.workload.inputs import step_checksum
 from gpuatlas.workload.step import ACCUMULATE
 
@@ -56,6 +57,16 @@ def _capture(tmp_path: Path, *more: str) -> list[str]:
         *("--cache-control", "all", "--replay", "kernel", "--device", "cpu", *SECTIONS),
         *("--state", str(tmp_path / ".state"), "--out", str(tmp_path / "capture"), *more),
     ]
+
+
+def test_two_captures_in_one_state_folder(gpu, tmp_path):
+    folder = gpu()
+    with locked(tmp_path / ".state" / "capture"):
+        done = _gpuatlas(*_capture(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert ".state/capture is in use by another run; wait for its end" in done.stderr
+    assert not (tmp_path / "capture").exists()
+    assert not (folder / "calls.jsonl").exists(), "not even probed"
 
 
 def test_a_capture_of_the_real_program(gpu, tmp_path, recording):

@@ -21,6 +21,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpuatlas.errors import InputRefused
+from gpuatlas.lock import locked
 from gpuatlas.tables import schema
 from gpuatlas.workload import build_network
 from gpuatlas.workload.apply import apply
@@ -183,7 +184,8 @@ def test_killed_at_five_random_moments_ends_bit_identical(phantoms, undisturbed,
     assert not (tmp_path / "out").exists(), "outputs are written at the end only"
     done = call(arguments)
     assert done.returncode == 0, done.stderr
-    assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["final.pt"], "no torn files are left"
+    left = sorted(p.name for p in (tmp_path / "state").iterdir())
+    assert left == [".lock", "final.pt"], "no torn files are left"
     assert_same(tmp_path, undisturbed)
 
 
@@ -234,6 +236,17 @@ def test_a_shorter_run_does_not_take_a_longer_one_s_state(phantoms, interrupted,
     longer = call(command(phantoms, tmp_path, length=("--iterations", STEPS + 1)))
     assert longer.returncode == 0, longer.stderr
     assert len(json.loads((tmp_path / "out/loss.json").read_text())["loss"]) == STEPS + 1
+
+
+def test_two_runs_in_one_state_folder(phantoms, interrupted, tmp_path):
+    shutil.copytree(interrupted, tmp_path / "state")
+    before = (tmp_path / "state/checkpoint.pt").read_bytes()
+    with locked(tmp_path / "state"):
+        done = call(command(phantoms, tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert "state is in use by another run; wait for its end, or use another --state" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "state/checkpoint.pt").read_bytes() == before
 
 
 def test_another_size_is_named_before_its_data(phantoms, interrupted, tmp_path):

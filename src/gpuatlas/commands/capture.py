@@ -69,6 +69,7 @@ def capture(
     from gpuatlas.capture.refused import write_refusal
     from gpuatlas.capture.result import Request
     from gpuatlas.capture.run import capture as run
+    from gpuatlas.lock import locked
 
     _one_of("--if-refused", if_refused, ("fail", "degrade"))
     _one_of("--replay", replay, ("kernel", "application"))
@@ -97,7 +98,7 @@ def capture(
     )
     if not section and not metric:
         raise ConfigError("Nothing to measure: give --section or --metric.")
-    with Stop().listening() as stop:
+    with locked(request.state), Stop().listening() as stop:
         try:
             _preflight(scratch, None)
             console.note("Probing the performance counters with a few small kernels")

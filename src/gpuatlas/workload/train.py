@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gpuatlas.errors import InputRefused, Interrupted
+from gpuatlas.lock import locked
 from gpuatlas.tables import schema
 from gpuatlas.workload import state
 from gpuatlas.workload.apply import Prepared
@@ -127,7 +128,7 @@ def train(
     InputRefused
         The state in `folder` is damaged, or has trained longer than `plan`.
     ConfigError
-        The state in `folder` is of another run.
+        The state in `folder` is of another run, or in use by one.
     Interrupted
         SIGTERM or SIGINT came; the state is saved and the same call goes on.
     """
@@ -140,17 +141,18 @@ def train(
         "data": dataset.checksum,
         "accumulate": ACCUMULATE,
     }
-    progress = state.resume(folder, identity, step)
-    _require_not_passed(progress, plan, folder)
-    run = _Run(step, progress, plan, dataset)
-    stop = _Stop()
-    try:
-        _loop(run, stop, lambda: state.save(folder, identity, step, progress), on_step)
-        _draw(run, out, stop)
-    finally:
-        stop.restore()
-    _write_log(run, out)
-    state.finish(folder)
+    with locked(folder):
+        progress = state.resume(folder, identity, step)
+        _require_not_passed(progress, plan, folder)
+        run = _Run(step, progress, plan, dataset)
+        stop = _Stop()
+        try:
+            _loop(run, stop, lambda: state.save(folder, identity, step, progress), on_step)
+            _draw(run, out, stop)
+        finally:
+            stop.restore()
+        _write_log(run, out)
+        state.finish(folder)
 
 
 def _size(dataset: Dataset) -> int:
