@@ -66,6 +66,11 @@ class Cell:
         return None if share is None else float(share)
 
     @property
+    def unknown(self) -> bool:
+        """Whether it is unknown how much of a step the cell's profile covers."""
+        return self.profiled and self.window is None and not self.whole_step and self.coverage is None
+
+    @property
     def in_effect(self) -> str:
         """Whether the target took effect, by evidence: ``true``, ``false`` or ``unknown``."""
         return str((self.manifest.get("evidence") or {}).get("in_effect", "unknown")).lower()

@@ -16,10 +16,6 @@ STYLE = {
     "tensor": (SKY, "////"),
     "other": (GREY, "...."),
 }
-NOTE = (
-    "Predicated-on thread instructions. Tensor pipe: its warp instructions × 32, half-precision moves among "
-    "them."
-)
 
 
 def draw(inputs: Inputs) -> Drawn:
@@ -40,4 +36,4 @@ def draw(inputs: Inputs) -> Drawn:
             )
         ]
 
-    return small_multiples(inputs, rows, [Part("instructions (%)", 100, entries)], note=NOTE)
+    return small_multiples(inputs, rows, [Part("instructions (%)", 100, entries)])

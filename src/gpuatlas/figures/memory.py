@@ -28,8 +28,6 @@ def draw(inputs: Inputs) -> Drawn:
         values = by_metric(found)
         return [Bar(label, values[name]["value"], c, h) for name, (label, c, h) in BANDWIDTH.items()]
 
-    means = [r for r in rows if r["metric"].endswith("hit_rate") and "time-weighted" in (r["reason"] or "")]
-    note = "Hit rates are time-weighted means of launches: sector counts were not collected." if means else ""
     return small_multiples(
-        inputs, rows, [Part("rate, share (%)", 100, shares), Part("GB/s", None, bandwidth)], note=note
+        inputs, rows, [Part("rate, share (%)", 100, shares), Part("GB/s", None, bandwidth)]
     )

@@ -14,7 +14,6 @@ SHARES = {
 }
 # Four schedulers an SM, one instruction each a cycle: the limit of every architecture since Volta.
 IPC_LIMIT = 4.0
-NOTE = "Occupancy: time-weighted means. IPC: instructions per active SM cycle, a ratio of sums."
 
 
 def draw(inputs: Inputs) -> Drawn:
@@ -30,4 +29,4 @@ def draw(inputs: Inputs) -> Drawn:
         return [Bar("IPC", by_metric(found)["ipc"]["value"], PURPLE)]
 
     parts = [Part("of maximum (%)", 100, shares), Part("inst./cycle", IPC_LIMIT, ipc)]
-    return small_multiples(inputs, rows, parts, note=NOTE)
+    return small_multiples(inputs, rows, parts)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from gpuatlas.compare.study import Cell, Study
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
-from gpuatlas.figures.style import LINE, Bar, bars, ends, hatched, nice
+from gpuatlas.figures.style import LINE, NOT_REPORTED, Bar, bars, ends, hatched, nice
 
 Drawn = tuple[Figure, Rows]
 
@@ -135,9 +135,12 @@ def small_multiples(
     if not made:
         sheet.empty(NO_DATA)
     stubs = {bar.missing for drawn in made.values() for part in drawn for bar in part if bar.value is None}
-    meaning = {"n/c": "n/c: not collected.", "n/r": "n/r: not reported."}
+    meaning = {"n/c": "n/c: not collected.", NOT_REPORTED: "n/r: not reported."}
     sheet.notes(
-        study, " ".join(filter(None, [note if made else "", *(meaning[stub] for stub in sorted(stubs))]))
+        study,
+        note if made else "",
+        *(meaning[stub] for stub in sorted(stubs)),
+        reported=[cell.name for cell in others],
     )
     return sheet.finish(), [*rows, *(row for cell in study.cells for row in of_cell(reported or [], cell))]
 

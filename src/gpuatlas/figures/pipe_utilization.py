@@ -6,7 +6,7 @@ from gpuatlas.compare import catalog
 from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.panels import Drawn, Part, by_metric, small_multiples
-from gpuatlas.figures.style import BLUE, GREEN, ORANGE, SKY, Bar
+from gpuatlas.figures.style import BLUE, GREEN, NOT_REPORTED, ORANGE, SKY, Bar
 
 STYLE = {
     "tensor_pipe": (SKY, "////"),
@@ -14,14 +14,11 @@ STYLE = {
     "alu_pipe": (ORANGE, ""),
     "lsu_pipe": (GREEN, ""),
 }
-NOTE = (
-    "Filled: measured, time-weighted. Hollow: reported by the paper. "
-    "Half-precision moves use the tensor pipe too."
-)
+NOTE = "Hollow: reported, not measured."
 
 
 def draw(inputs: Inputs) -> Drawn:
-    """Draw time-weighted pipe utilisation; numbers that the paper reports are hollow."""
+    """Draw time-weighted pipe utilisation; numbers that a claim reports are hollow."""
     rows = [row for row in inputs.table("summary") if row["metric"] in STYLE]
     rows = inputs.of_captured(rows)
     reported = [row for row in inputs.claims("reported") if row["metric"] in STYLE]
@@ -33,7 +30,7 @@ def draw(inputs: Inputs) -> Drawn:
             label = catalog.load().metrics[name].title.removesuffix(" utilisation")
             row = values.get(name)
             if row is None:
-                made.append(Bar(label, None, colour, missing="n/r"))
+                made.append(Bar(label, None, colour, missing=NOT_REPORTED))
             else:
                 hollow = row["source"] == "reported"
                 beside = None if hollow or name not in printed else printed[name]["value"]

@@ -18,7 +18,6 @@ LABELS, CHARACTERS = 1.75, 34
 WIDTH = COLUMN - MARGIN - LABELS
 # Parts of kernel names that tell nothing apart in a figure.
 NOISE = re.compile(r"(?<=elementwise)_kernel|CUDAKernel|_kernel(_cuda)?\b|KernelImplInternal|Kernel\b")
-NOTE = "Colours and hatches: kernel classes as in the breakdown. Local estimates do not count."
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
@@ -59,7 +58,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
             sheet.y += LINE + 0.05
     if cells:
         _axis(sheet, limit)
-    sheet.notes(inputs.study, NOTE if cells else "")
+    sheet.notes(inputs.study)
     return sheet.finish(), drawn
 
 
@@ -124,7 +123,7 @@ def _labels(kernels: Sequence[str]) -> list[str]:
 def brief(kernel: str) -> str:
     """Return a kernel's short name without words that all kernels share, cut in its middle where long."""
     name = NOISE.sub("", short_name(kernel, 100)).replace(" segment_k_off", "").replace("_", " ")
-    name = name.replace("segment k on", "k+").replace("split k", "k/")
+    name = name.replace("segment k on", "segment-k").replace("split k", "split-k")
     if len(name) <= CHARACTERS:
         return name
     tail = CHARACTERS // 3

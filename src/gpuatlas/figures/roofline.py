@@ -1,11 +1,13 @@
 """The roofline of each capture, one point a kernel class."""
 
 import math
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.panels import NO_DATA, TITLES, grid, titles
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
@@ -19,7 +21,6 @@ Y_TICKS = {1e9: "1 G", 1e11: "100 G", 1e13: "10 T", 1e15: "1 P"}
 X_SPAN, Y_SPAN = (1e-2, 1e4), (1e9, 4e15)
 CEILINGS = (("peak_tf32", "TF32", "--"), ("peak_fp32", "FP32", "-"), ("peak_dram", "DRAM", ":"))
 UNITS = "In each panel: peak rates in TFLOP/s, DRAM in TB/s."
-BOUND = "FP32 instructions count as 2 operations, an upper bound: multiply-adds were not counted apart."
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
@@ -41,11 +42,10 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         sheet.y += BLOCK - TITLES
     if cells:
         _axis(sheet)
-        _legend(sheet, rows)
+        _legend(sheet, rows, cells)
     else:
         sheet.empty(NO_DATA)
-    bound = any("upper bound" in (row["reason"] or "") for row in rows)
-    sheet.notes(inputs.study, " ".join([UNITS] * bool(cells) + [BOUND] * bound))
+    sheet.notes(inputs.study, UNITS if cells else "")
     return sheet.finish(), rows
 
 
@@ -65,8 +65,8 @@ def _rates(sheet: Sheet) -> None:
     sheet.page.text(MARGIN, sheet.y + HEIGHT / 2, "FLOP/s", rotation=90, va="center", fontstyle="italic")
 
 
-def _legend(sheet: Sheet, rows: Rows) -> None:
-    drawn = {row["name"] for row in rows if row["metric"] == "flop_rate" and row["value"]}
+def _legend(sheet: Sheet, rows: Rows, cells: Sequence[Cell]) -> None:
+    drawn = {name for cell in cells for name in _points(of_cell(rows, cell))}
     present = [look for name, look in CLASSES.items() if name in drawn]
     handles = [
         Line2D([], [], ls="", marker=k.marker, color=k.colour, mec=DARK, mew=0.3, ms=3.6, label=k.label)
@@ -80,16 +80,10 @@ def _panel(axes: Axes, rows: Rows) -> None:
     """Draw the ceilings and the points of one capture."""
     whole = {row["metric"]: row["value"] for row in rows if row["scope"] != "class"}
     _ceilings(axes, whole)
-    classes: dict[str, dict[str, float | None]] = {}
-    for row in rows:
-        if row["scope"] == "class":
-            classes.setdefault(row["name"], {})[row["metric"]] = row["value"]
-    for name, point in classes.items():
-        rate, intensity = point.get("flop_rate"), point.get("intensity")
-        if rate and intensity:
-            look = CLASSES[name]
-            axes.plot(intensity, rate, look.marker, color=look.colour, mec=DARK, mew=0.3, ms=3.6)
-    if not any(point.get("flop_rate") for point in classes.values()):
+    for name, (intensity, rate) in _points(rows).items():
+        look = CLASSES[name]
+        axes.plot(intensity, rate, look.marker, color=look.colour, mec=DARK, mew=0.3, ms=3.6)
+    if not any(row["value"] for row in rows if row["scope"] == "class" and row["metric"] == "flop_rate"):
         axes.text(0.5, 0.45, "n/c", transform=axes.transAxes, ha="center", backgroundcolor="white")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -102,6 +96,20 @@ def _panel(axes: Axes, rows: Rows) -> None:
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
     axes.grid(visible=True, which="major", axis="both")
+
+
+def _points(rows: Rows) -> dict[str, tuple[float, float]]:
+    """Return intensity and rate of the kernel classes of a capture that lie within the axes."""
+    classes: dict[str, dict[str, float | None]] = {}
+    for row in rows:
+        if row["scope"] == "class":
+            classes.setdefault(row["name"], {})[row["metric"]] = row["value"]
+    points = {name: (point.get("intensity"), point.get("flop_rate")) for name, point in classes.items()}
+    return {
+        name: (x, y)
+        for name, (x, y) in points.items()
+        if x and y and X_SPAN[0] <= x <= X_SPAN[1] and Y_SPAN[0] <= y <= Y_SPAN[1]
+    }
 
 
 def _ceilings(axes: Axes, whole: dict[str, float | None]) -> None:

@@ -5,7 +5,7 @@ left of a column and from the top, so that a figure in print has the sizes writt
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -124,28 +124,35 @@ class Sheet:
         )  # fmt: skip
         self.y += height
 
-    def notes(self, study: Study, *extra: str) -> None:
-        """Write what holds for all panels: what windows are, what differs, and which cells are absent."""
+    def notes(self, study: Study, *extra: str, reported: Collection[str] = ()) -> None:
+        """Write in a few words what holds for all panels, and which cells are absent.
+
+        Parameters
+        ----------
+        study
+            The study.
+        *extra
+            Sentences that this figure needs to be read; what explains it otherwise is its caption's.
+        reported
+            Names of absent cells for which the figure shows reported numbers.
+        """
         self.y += 0.05
         captured = study.captured()
-        for sentence in filter(None, extra):
-            self.lines(sentence)
-        windows: dict[str, list[str]] = {}
-        for cell in captured:
-            if cell.window:
-                windows.setdefault(cell.window, []).append(cell.name)
-        if windows:
-            told = "; ".join(f"{', '.join(names)}: {window}" for window, names in windows.items())
-            self.lines(f"Windows: not comparable with each other. {told}.")
+        told = list(filter(None, extra))
+        if any(cell.window for cell in captured):
+            told.append("Windows: first launches only, not comparable.")
+        if any(cell.unknown for cell in captured):
+            told.append("Imported: coverage unknown, not comparable.")
         if any(cell.whole_step and cell.coverage is not None for cell in captured):
-            self.lines("step N%: a whole step, N% of its GPU time measured.")
+            told.append("step N%: a whole step, N% of its GPU time measured.")
         if idle := [cell.name for cell in captured if cell.in_effect == "false"]:
-            self.lines(f"†: target NOT in effect ({', '.join(idle)}).")
+            told.append(f"†: target NOT in effect ({', '.join(idle)}).")
         if len({tuple(sorted((c.manifest.get("versions") or {}).items(), key=str)) for c in captured}) > 1:
-            self.lines("The cells' software stacks differ.")
+            told.append("The cells' software stacks differ.")
         if refused := [cell.name for cell in study.cells if cell.refused is not None]:
-            self.lines(f"Counters refused, not profiled: {', '.join(refused)}.")
-        if absent := absent_cells(study):
+            told.append(f"Counters refused, not profiled: {', '.join(refused)}.")
+        self.lines(" ".join(told))
+        if absent := absent_cells(study, reported):
             self.room(LINE)
             hatched(self.page, MARGIN, self.y + 0.01, 0.2, 0.085)
             self.lines(absent, indent=0.25)
@@ -163,12 +170,15 @@ class Sheet:
         return self.figure
 
 
-def absent_cells(study: Study) -> str:
-    """Return which cells have no capture, by GPU; 'all' where a GPU has none at all."""
+def absent_cells(study: Study, reported: Collection[str] = ()) -> str:
+    """Return which cells have no capture, by GPU; 'all' where a GPU has none at all.
+
+    Cells for which `reported` numbers are shown are left out.
+    """
     parts = []
     for name, entry in study.architectures.items():
         own = [cell for cell in study.cells if cell.architecture == name]
-        missing = [cell.target for cell in own if cell.absent]
+        missing = [cell.target for cell in own if cell.absent and cell.name not in reported]
         if missing:
             parts.append(f"{entry['label']} {'(all)' if len(missing) == len(own) else ', '.join(missing)}")
     return "absent: " + " · ".join(parts) if parts else ""

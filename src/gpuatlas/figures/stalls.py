@@ -11,10 +11,6 @@ from gpuatlas.figures.style import BLUE, GREY, ORANGE, Bar
 # The two reasons that the paper's claims speak of stand out.
 NAMED = {"stall_long_scoreboard": (BLUE, ""), "stall_math_pipe_throttle": (ORANGE, "////")}
 LEAST = 0.05
-NOTE = (
-    "Stall cycles per issued instruction, a ratio of sums. Left out: reasons below "
-    f"{LEAST} in every capture (all in the CSV)."
-)
 
 
 def draw(inputs: Inputs) -> Drawn:
@@ -34,4 +30,4 @@ def draw(inputs: Inputs) -> Drawn:
             if name in large
         ]
 
-    return small_multiples(inputs, rows, [Part("cycles/inst.", None, entries)], note=NOTE)
+    return small_multiples(inputs, rows, [Part("cycles/inst.", None, entries)])

@@ -10,12 +10,13 @@ from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows
 from gpuatlas.figures.panels import grid
 from gpuatlas.figures.sheet import MARGIN, Sheet
-from gpuatlas.figures.style import ABSENT_EDGE, ABSENT_HATCH, BLUE, DARK, LINE, ORANGE, SKY, hatched
+from gpuatlas.figures.style import ABSENT_EDGE, ABSENT_HATCH, BLUE, DARK, LINE, ORANGE, SKY, YELLOW, hatched
 
 KINDS = {
     "whole step": (BLUE, ""),
     "window": (SKY, "...."),
     "coverage unknown": (ORANGE, "xxxx"),
+    "not comparable": (YELLOW, "...."),
     "counters refused": ("white", "||||"),
     "absent": ("white", ABSENT_HATCH),
 }
@@ -32,11 +33,13 @@ def kind_of(cell: Cell) -> str:
         return "counters refused"
     if cell.window is not None:
         return "window"
-    return "whole step" if cell.whole_step else "coverage unknown"
+    if cell.whole_step:
+        return "whole step"
+    return "coverage unknown" if cell.unknown else "not comparable"
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
-    """Draw a grid with one box a cell: whole step, window, coverage unknown, refused or absent (hatched)."""
+    """Draw a grid with one box a cell: the legend says what it can be; an absent one is hatched."""
     study, sheet = inputs.study, Sheet()
     above: list[str] = []
     lines = grid(study, study.cells, LABELS)
@@ -56,7 +59,12 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         for cell, (x, width) in zip(line.cells, line.places, strict=False):
             _box(sheet, cell, x, width)
         sheet.y += HEIGHT + 0.06
-    handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec=ABSENT_EDGE, label=k) for k, (c, h) in KINDS.items()]
+    shown = {kind_of(cell) for cell in study.cells}
+    handles = [
+        Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec=ABSENT_EDGE, label=k)
+        for k, (c, h) in KINDS.items()
+        if k in shown
+    ]
     sheet.legend(handles, 3)
     return sheet.finish(), [_row(cell) for cell in study.cells]
 
@@ -116,6 +124,5 @@ def _text(cell: Cell, kind: str) -> str:
     if cell.whole_step and cell.coverage is not None:
         much = f"{100 * cell.coverage:.3g}% of time"
     effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "in effect: ?")
-    return "\n".join(
-        [kind.removeprefix("counters ").replace("coverage unknown", "no coverage"), cell.origin, much, effect]
-    )
+    what = "coverage ?" if cell.unknown else kind.removeprefix("counters ")
+    return "\n".join([what, cell.origin, much, effect])

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 STYLE = Path(__file__).with_name("gpuatlas.mplstyle")
+NOT_REPORTED = "n/r"
 SMALL = 6.0
 """Smallest type of a figure in points."""
 LINE = 0.105
@@ -58,6 +59,8 @@ CLASSES = {
 @dataclass(frozen=True)
 class Bar:
     """A bar: None is drawn as a hatched stub that says why (`missing`); hollow bars are reported numbers.
+
+    What a source does not report is no gap in what was measured: `NOT_REPORTED` stands without hatching.
 
     `reported` is a reported number beside a measured one, drawn as a hollow diamond.
     """
@@ -118,6 +121,9 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float, inches: float) -> Non
     character = limit * 0.6 * SMALL / 72 / inches
     gap = limit * 0.03 / inches
     for place, bar in enumerate(entries):
+        if bar.value is None and bar.missing == NOT_REPORTED:
+            axes.text(gap, place + DROP / LINE, bar.missing, color=ABSENT_EDGE)
+            continue
         if bar.value is None:
             hatched(axes, 0, place - 0.4, limit, 0.8)
             axes.text(limit / 2, place + DROP / LINE, bar.missing, ha="center", bbox=_paper(0.5))
