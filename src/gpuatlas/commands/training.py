@@ -1,5 +1,6 @@
 """Train and time the workload."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from gpuatlas.workload.apply import Prepared
     from gpuatlas.workload.data import Dataset
     from gpuatlas.workload.targets import Target
+    from gpuatlas.workload.train import Plan
 
 Targets = Annotated[Path, typer.Option("--targets", help="The targets' YAML file.")]
 TargetName = Annotated[str, typer.Option("--target", help="Which target of it.")]
@@ -72,7 +74,10 @@ def train(
     save_seconds: Annotated[float, typer.Option(min=0, help="Save the state this often.")] = 300.0,
     force: Force = False,
 ) -> None:
-    """Train the network under a target; run the same command again to go on after an interruption."""
+    """Train the network under a target; run the same command again to go on after an interruption.
+
+    What has ended is not trained again while its results lie in --out.
+    """
     from gpuatlas.workload.memory import out_of_memory_explained
     from gpuatlas.workload.report import StepReporter
     from gpuatlas.workload.train import Plan
@@ -83,6 +88,9 @@ def train(
     plan = Plan.of(
         len(dataset.files), epochs=epochs, iterations=iterations, seed=seed, save_seconds=save_seconds
     )
+    if _is_finished(prepared, dataset, plan, out, state):
+        console.say(f"Trained {plan.steps} steps before; results in {out}. Remove them to train again.")
+        return
     console.note(
         f"Training {network} at {size}³ under {target} on {prepared.device}: {plan.steps} steps over "
         f"{len(dataset.files)} volumes"
@@ -231,10 +239,34 @@ def timeline(
     checksum = step_checksum(size, ACCUMULATE)
     write_json(out / "environment.json", environment_record(prepared, data_sha256=checksum))
     write_json(out / "evidence.json", evidence)
-    write_table(out / "timeline.parquet", table, {"target": target, "network": network})
+    told = {"target": target, "network": network, "size": str(size)}
+    write_table(out / "timeline.parquet", table, told)
     console.say(f"{target}: {table.num_rows} launches, in effect: {evidence['in_effect']}")
     if evidence["in_effect"] == "false" and not allow_no_effect:
         raise GpuatlasError(f"Target '{target}' is not in effect here: {failures(evidence)}.")
+
+
+def _is_finished(prepared: "Prepared", dataset: "Dataset", plan: "Plan", out: Path, state: Path) -> bool:
+    """Whether this very training has ended: its results lie in `out`, and its weights in `state`."""
+    names = ("environment.json", "loss.json", "steps.parquet", "sample.nii.gz", "sample.png")
+    if (state / "checkpoint.pt").exists() or not (state / "final.pt").is_file():
+        return False
+    if not all((out / name).is_file() for name in names):
+        return False
+    try:
+        environment, summary = (json.loads((out / name).read_text("utf-8")) for name in names[:2])
+        trained = {key: summary[key] for key in ("target", "network", "iterations", "epochs", "seed")}
+        data, on_gpu = environment["data_sha256"], environment["gpu"] is not None
+    except (ValueError, KeyError, TypeError):
+        return False
+    asked = {
+        "target": prepared.target.name,
+        "network": prepared.network.spec.name,
+        "iterations": plan.steps,
+        "epochs": plan.epochs,
+        "seed": plan.seed,
+    }
+    return (trained, data, on_gpu) == (asked, dataset.checksum, prepared.device.type == "cuda")
 
 
 def _checked(targets: Path, target: str, network: str, size: int) -> "Target":
