@@ -1,6 +1,7 @@
 """Verdicts on cells that pass for whole steps: made from the recorded tables, with metrics multiplied."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +11,12 @@ import yaml
 from markdown_it import MarkdownIt
 from tests import studies
 
+from gpuatlas.compare import catalog
 from gpuatlas.compare.claimfile import Check, load_claims
 from gpuatlas.compare.claims import _status
+from gpuatlas.compare.rows import read_rows
 from gpuatlas.compare.run import compare
-from gpuatlas.compare.verdicts import plain, write_claims
+from gpuatlas.compare.verdicts import INPUTS, plain, write_claims
 from gpuatlas.errors import ConfigError
 from gpuatlas.tables import schema
 
@@ -299,6 +302,19 @@ def test_the_page_and_the_reported_numbers(steps, tmp_path):
     summary = pq.read_table(tmp_path / "results" / "compare" / "summary.parquet").to_pylist()
     assert {(r["source"], r["value"] is None) for r in summary} == {("measured", False), (None, True)}
     assert json.loads((tmp_path / "results" / "study.json").read_text())["cells"]
+
+
+def test_the_manual_names_every_metric_and_class_that_a_claim_can_be_judged_by(recorded, tmp_path):
+    manual = (studies.ROOT / "config" / "README.md").read_text()
+    section = manual.partition("### A claim of your own\n")[2]
+    names, _, classes = section.partition("|---|---|\n")[2].partition("\n`classes`: ")
+    rows = [row for name in INPUTS for row in read_rows(recorded / "compare" / f"{name}.parquet")]
+    judged = {row["metric"] for row in rows if row["scope"] == "class" or not row["name"]}
+    assert set(re.findall(r"`(\w+)`", names)) == judged
+    assert re.findall(r"`(\w+)`", classes) == [entry.name for entry in catalog.load().classes]
+    example = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    added = load_claims(changed(tmp_path, lambda raw: raw["claims"].extend(example)))
+    assert added[-1].name == "my-dram"
 
 
 def test_a_claim_of_ones_own_is_told_with_its_source(steps, tmp_path):

@@ -10,7 +10,7 @@ from gpuatlas.compare import catalog
 from gpuatlas.errors import ConfigError
 
 SCHEMA = Path("workflow") / "schemas" / "claims.schema.yaml"
-CATALOG = "see src/gpuatlas/compare/catalog.yaml"
+CATALOG = "the names are in config/README.md"
 RELATIVE_KINDS = ("near", "ratio", "rises", "falls")
 
 
