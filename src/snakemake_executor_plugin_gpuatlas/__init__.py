@@ -16,7 +16,11 @@ A thin layer over snakemake-executor-plugin-slurm 2.8. What it changes, and why:
 * Without accounting sacct never reports a job, and squeue forgets ended ones
   (https://github.com/snakemake/snakemake-executor-plugin-slurm/pull/336). Here the site file chooses
   (``slurm.status``), and a job that squeue has forgotten is judged by its outputs, which are written last
-  and whole.
+  and whole, after its submission.
+* A job that is cancelled while it is requeued has no further record, and sacct says ``REQUEUED`` for ever.
+  Here squeue is asked too, and its word ends the job.
+* One cluster that does not answer leaves all jobs without a state. Here the others' are seen.
+* While the controller is down each submission fails at once and costs an attempt. Here it is put off.
 * A driver that was killed leaves its jobs running, and the next run submits them again: two jobs write the
   same files. Here they are taken over.
 * Without an account the plugin guesses one from your last job. Here Slurm takes your default.
@@ -25,8 +29,10 @@ A thin layer over snakemake-executor-plugin-slurm 2.8. What it changes, and why:
 """
 
 import asyncio
+import contextlib
 import shlex
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -39,13 +45,15 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
-from snakemake_executor_plugin_gpuatlas.states import ask, cancel_commands, live
+from snakemake_executor_plugin_gpuatlas.states import ENDED, MAYBE_REQUEUED, ask, cancel_commands, live
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 RUN_NAME = Path(".snakemake") / "slurm_run_name"
 # squeue may miss a job for a moment; after so long it has forgotten it.
 FORGOTTEN_AFTER_S = 30.0
+# Between tries to submit while Slurm does not answer; then the attempt has failed. Ten minutes in all.
+PAUSES_S = (10, 20, 40, 80, 150, 300)
 
 plain_submit_command = slurm.get_submit_command
 
@@ -72,6 +80,7 @@ class Executor(slurm.Executor):
         self._submitted: dict[str, SubmittedJobInfo] = {}
         self._states: dict[str, str] = {}
         self._missing_since: dict[str, float] = {}
+        self._sent: dict[JobExecutorInterface, float] = {}
         super().__post_init__(test_mode)
         RUN_NAME.parent.mkdir(exist_ok=True)
         if not RUN_NAME.is_file():
@@ -98,30 +107,53 @@ class Executor(slurm.Executor):
         """Return the partition option; none where the site file names none."""
         return super().get_partition_arg(job) if job.resources.get("slurm_partition") else ""
 
-    def run_job(self, job: JobExecutorInterface) -> None:
-        """Submit a job, or take over the one that an earlier run of this folder left in Slurm."""
+    def run_job(self, job: JobExecutorInterface, tries: int = 0) -> None:
+        """Submit a job, or take over the one that an earlier run of this folder left in Slurm.
+
+        While Slurm does not answer, that is put off: a controller that is restarted costs no attempt.
+        """
+        self._sent[job] = time.time()
         try:
-            left = self._left_by_earlier_run(job)
-        except (OSError, subprocess.SubprocessError) as error:
-            self._report_job_error_threadsafe(SubmittedJobInfo(job), f"Slurm does not answer ({error}). ")
+            live_jobs = live(cluster_of(job), self.run_uuid)
+        except OSError as error:
+            self._report_job_error_threadsafe(SubmittedJobInfo(job), f"squeue cannot be run ({error}). ")
             return
+        except subprocess.SubprocessError as error:
+            self._put_off(job, tries, _reason(error))
+            return
+        # Snakemake's own note of the id is lost when the job starts: the Snakemake inside writes it anew.
+        left = None if job.is_group() or job.attempt > 1 else live_jobs.get(_comment(job))
         if left is None:
             super().run_job(job)
             return
+        number, self._sent[job] = left
         self.logger.info(
-            f"Job {job.jobid} was left in Slurm by an earlier run (SLURM jobid {left}): waiting for it."
+            f"Job {job.jobid} was left in Slurm by an earlier run (SLURM jobid {number}): waiting for it."
         )
         folder = self.slurm_logdir / f"rule_{job.name}" / slurm.get_job_wildcards(job)
-        info = SubmittedJobInfo(job, external_jobid=left, aux={"slurm_logfile": folder / f"{left}.log"})
+        info = SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": folder / f"{number}.log"})
         self._report_job_submission_threadsafe(info)
 
-    def _left_by_earlier_run(self, job: JobExecutorInterface) -> str | None:
-        # Snakemake's own note of the id is lost when the job starts: the Snakemake inside writes it anew.
-        if job.is_group() or job.attempt > 1:
-            return None
-        wildcards = slurm.get_job_wildcards(job)
-        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
-        return live(cluster_of(job), self.run_uuid).get(comment)
+    def _put_off(self, job: JobExecutorInterface, tries: int, reason: str) -> None:
+        where = f"Slurm on {cluster_of(job)}" if cluster_of(job) else "Slurm"
+        if tries == len(PAUSES_S):
+            self._report_job_error_threadsafe(SubmittedJobInfo(job), f"{where} does not answer ({reason}). ")
+            return
+        pause = PAUSES_S[tries]
+        self.logger.warning(
+            f"Job {job.jobid} is not submitted yet: {where} does not answer ({reason}); "
+            f"next try in {pause} s."
+        )
+
+        def submit() -> None:
+            # The pool refuses once the run has ended.
+            with contextlib.suppress(RuntimeError):
+                self._job_submission_executor.submit(self.run_job, job, tries + 1)
+
+        # Not in the pool's own threads, which submit to the other clusters meanwhile.
+        timer = threading.Timer(pause, submit)
+        timer.daemon = True
+        timer.start()
 
     def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
         """Remember a job; refuse it if another cluster has one of the same id."""
@@ -156,31 +188,60 @@ class Executor(slurm.Executor):
         """Stand in for the plugin's query: states by job id, each from its own cluster; None: no answer."""
         del command
         started = time.monotonic()
-        states = {}
         places = {(self._tool(info.job), cluster_of(info.job)) for info in self._submitted.values()}
-        try:
-            for tool, cluster in sorted(places):
-                found = await asyncio.to_thread(ask, tool, cluster, self.run_uuid)
-                for number, info in list(self._submitted.items()):
-                    if cluster_of(info.job) == cluster:
-                        state = found.get(number) or self._forgotten(number, info, tool)
-                        if state is not None:
-                            states[number] = state
-                            self._missing_since.pop(number, None)
-        except (OSError, subprocess.SubprocessError) as error:
-            logger.debug(f"Slurm does not answer: {error}")
+        # Side by side: a cluster that does not answer holds up no other.
+        answers = await asyncio.gather(
+            *(asyncio.to_thread(self._states_at, tool, cluster, logger) for tool, cluster in places)
+        )
+        answered = [states for states in answers if states is not None]
+        if places and not answered:
             return None, None
+        states = {number: state for found in answered for number, state in found.items()}
         self._states |= states
         return states, time.monotonic() - started
 
-    def _forgotten(self, number: str, info: SubmittedJobInfo, tool: str) -> str | None:
-        """Return how a job ended that squeue no longer knows; None while that is not sure."""
-        if tool != "squeue":
+    def _states_at(self, tool: str, cluster: str, logger: Any) -> dict[str, str] | None:
+        """Return the states of this run's jobs on one cluster; None if it does not answer."""
+        jobs = {
+            number: info
+            for number, info in list(self._submitted.items())
+            if (self._tool(info.job), cluster_of(info.job)) == (tool, cluster)
+        }
+        try:
+            recorded = ask("sacct", cluster, self.run_uuid) if tool == "sacct" else {}
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.debug(f"sacct does not answer for {cluster}: {_reason(error)}")
             return None
+        states = {number: recorded[number] for number in jobs if number in recorded}
+        # sacct says REQUEUED, RUNNING, … for ever where no later record follows: of a job that was cancelled
+        # while it was requeued, or that its controller lost. The controller knows better.
+        unsure = [number for number in jobs if states.get(number) not in ENDED - MAYBE_REQUEUED]
+        if not unsure:
+            return states
+        try:
+            queued = ask("squeue", cluster, self.run_uuid)
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.debug(f"squeue does not answer for {cluster}: {_reason(error)}")
+            return states if tool == "sacct" else None
+        for number in unsure:
+            state = queued.get(number)
+            if state is None:
+                state = self._forgotten(number, jobs[number])
+            else:
+                self._missing_since.pop(number, None)
+            if state in MAYBE_REQUEUED:
+                # It was not: the plugin would wait.
+                states[number] = "FAILED"
+            elif state in ENDED or (state is not None and number not in states):
+                states[number] = state
+        return states
+
+    def _forgotten(self, number: str, info: SubmittedJobInfo) -> str | None:
+        """Return how a job ended that squeue no longer knows; None while that is not sure."""
         since = self._missing_since.setdefault(number, time.monotonic())
         if time.monotonic() - since < FORGOTTEN_AFTER_S:
             return None
-        return "COMPLETED" if _outputs_exist(info.job) else "FAILED"
+        return "COMPLETED" if _outputs_since(info.job, self._sent[info.job]) else "FAILED"
 
     def report_job_error(self, job_info: SubmittedJobInfo, msg: str | None = None, **options: Any) -> None:
         """Report a failed job; one that was cancelled is not tried again."""
@@ -200,11 +261,24 @@ class Executor(slurm.Executor):
             try:
                 subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
             except (OSError, subprocess.SubprocessError) as error:
-                reason = (getattr(error, "stderr", None) or str(error)).strip()
                 self.logger.warning(
-                    f"Jobs may still be in the queue ({reason}); cancel them: {shlex.join(command)}"
+                    f"Jobs may still be in the queue ({_reason(error)}); cancel them: {shlex.join(command)}"
                 )
 
 
-def _outputs_exist(job: JobExecutorInterface) -> bool:
-    return all(Path(path).exists() for path in job.output)
+def _comment(job: JobExecutorInterface) -> str:
+    """Return the comment that the plugin gives a job."""
+    wildcards = slurm.get_job_wildcards(job)
+    return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+
+
+def _outputs_since(job: JobExecutorInterface, sent: float) -> bool:
+    """Return whether all outputs are there and none is older than the submission."""
+    paths = [Path(path) for path in job.output]
+    return all(path.exists() and path.stat().st_mtime >= sent for path in paths)
+
+
+def _reason(error: Exception) -> str:
+    """Return what a command that failed said, in one line."""
+    said = str(getattr(error, "stderr", None) or "").strip() or str(error)
+    return said.splitlines()[-1]

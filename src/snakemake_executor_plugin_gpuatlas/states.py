@@ -1,13 +1,27 @@
 """Asks Slurm for the states of jobs, cluster by cluster, and says them in one word each."""
 
+import os
 import subprocess
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-# States of jobs that will still do something.
-LIVE = frozenset(
-    {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED", "STOPPED"}
+# squeue's words (its manual, "job state codes") for jobs that have ended. All others are of jobs that will
+# still do something: also COMPLETING, which a requeued job is until its processes are gone.
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    }
 )
+# Ends after which Slurm may start the job again; sacct says so only once it has.
+MAYBE_REQUEUED = frozenset({"NODE_FAIL", "PREEMPTED"})
 
 
 def states_command(tool: str, cluster: str, name: str) -> list[str]:
@@ -48,8 +62,10 @@ def ask(tool: str, cluster: str, name: str) -> dict[str, str]:
     return parse(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
 
 
-def live(cluster: str, name: str) -> dict[str, str]:
-    """Return the ids of the live jobs called `name` on one cluster, by comment: rule and wildcards.
+def live(cluster: str, name: str) -> dict[str, tuple[str, float]]:
+    """Return the live jobs called `name` on one cluster, by comment (rule and wildcards).
+
+    Each is its id and its submission time in seconds since 1970.
 
     Raises
     ------
@@ -57,10 +73,13 @@ def live(cluster: str, name: str) -> dict[str, str]:
         If Slurm does not answer.
     """
     command = states_command("squeue", cluster, name)
-    command[command.index("--format=%i|%T")] = "--format=%i|%T|%k"
-    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    rows = [line.strip().split("|", 2) for line in output.splitlines() if line.count("|") >= 2]
-    return {comment: job for job, state, comment in rows if state in LIVE}
+    command[command.index("--format=%i|%T")] = "--format=%i|%T|%V|%k"
+    environment = os.environ | {"SLURM_TIME_FORMAT": "%s"}
+    output = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True, env=environment
+    ).stdout
+    rows = [line.strip().split("|", 3) for line in output.splitlines() if line.count("|") >= 3]
+    return {comment: (job, float(submitted)) for job, state, submitted, comment in rows if state not in ENDED}
 
 
 def cancel_commands(jobs: Iterable[tuple[str, str]]) -> list[list[str]]:

@@ -41,9 +41,10 @@ def squeue(tmp_path, monkeypatch):
     program = tmp_path / "squeue"
     lines = [
         "CLUSTER: east",
-        "7|RUNNING|rule_train_cell_wildcards_a100_opt1",
-        "8|COMPLETED|rule_x",
-        "9|PENDING|a|b",
+        "7|RUNNING|1795996211|rule_train_cell_wildcards_a100_opt1",
+        "8|COMPLETED|1795996212|rule_x",
+        "9|PENDING|1795996213|a|b",
+        "10|COMPLETING|1795996214|rule_y",
     ]
     program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
     program.chmod(0o755)
@@ -51,7 +52,11 @@ def squeue(tmp_path, monkeypatch):
 
 
 def test_live_jobs_are_known_by_rule_and_wildcards(squeue):
-    assert live("east", "run") == {"rule_train_cell_wildcards_a100_opt1": "7", "a|b": "9"}
+    assert live("east", "run") == {
+        "rule_train_cell_wildcards_a100_opt1": ("7", 1795996211),
+        "a|b": ("9", 1795996213),
+        "rule_y": ("10", 1795996214),
+    }
 
 
 def test_no_answer_is_an_error(tmp_path, monkeypatch):
