@@ -21,6 +21,10 @@ def our_lines(done) -> list[str]:
         ("config.yaml", "opt12]", "opt21]", r"'opt21' is not in config/targets\.yaml; did you mean 'opt"),
         ("config.yaml", "site: auto", "site: expance", r"config/sites/expance\.yaml; did you mean 'expanse'"),
         ("config.yaml", "size: 128", "size: big", r"key 'workload\.size'"),
+        ("config.yaml", "network: whole_head_128", "network: brats_192", r"key 'workload\.network': .*four modalities"),
+        ("config.yaml", "epochs: 25", "epochs: 25\n  device: gpu", r"key 'train\.device': 'gpu' is not one of"),
+        ("config.yaml", "epochs: 25", "epochs: 25\n  iterations: 2", r"key 'train': .*exactly one of epochs and iterations"),
+
         ("config.yaml", "recordings: {}", "recordings: {a100/opt1: none.ncu-rep}", r"none\.ncu-rep\) does not exist"),
         ("config.yaml", "recordings: {}", "recordings: {b100/opt1: Snakefile}", r"cell 'b100/opt1' is not in this study"),
         ("architectures.yaml", "site: expanse", "site: expense", r"'v100\.site': unknown 'expense'; did you mean 'expanse'"),
