@@ -1,5 +1,6 @@
 """Files that are whole or absent (written under a temporary name beside their own, then renamed)."""
 
+import errno
 import hashlib
 import json
 import os
@@ -9,7 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.errors import InputRefused
+from gpuatlas.errors import GpuatlasError, InputRefused
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they do not exist.
+
+    Raises
+    ------
+    GpuatlasError
+        If a file is in the way.
+    OSError
+        If it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise GpuatlasError(
+            f"{path}: a file stands where a folder is needed; name another folder or remove the file."
+        ) from error
 
 
 @contextmanager
@@ -18,10 +39,14 @@ def whole(path: Path) -> Iterator[Path]:
 
     Raises
     ------
+    GpuatlasError
+        If a folder stands at `path`, or a file where its folder is needed.
     OSError
-        If the folder cannot be written.
+        If the folder cannot be written, or `path` finds no space; it names the file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
+    if path.is_dir():  # seen before anything is written, for those who write several files together
+        raise GpuatlasError(f"{path}: a folder stands where the file goes; remove or rename it.")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)
     temporary = Path(name)
@@ -32,6 +57,11 @@ def whole(path: Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
+    except OSError as error:
+        # A write does not know its file's name, and a copy names its source.
+        if error.errno in _NO_SPACE:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -15,7 +15,7 @@ import pytest
 from tests.ncurep.report_files import CORPUS, ROOT, WINDOWS, unpack
 from tests.ncurep.synthetic import Metric, write
 
-from gpuatlas.errors import ConfigError, InputRefused
+from gpuatlas.errors import ConfigError, GpuatlasError, InputRefused
 from gpuatlas.names import launch_key
 from gpuatlas.tables import schema
 from gpuatlas.tables.convert import convert
@@ -426,6 +426,20 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
     assert done.stderr.count("\n") == 1
     assert f"{out}/metrics.parquet: cannot be written (File too large)" in done.stderr
     assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_in_the_way_is_named_before_anything_is_written(tmp_path, count):
+    out = tmp_path / "out"
+    (out / "metrics.parquet").mkdir(parents=True)
+    with pytest.raises(GpuatlasError, match=r"out/metrics\.parquet: a folder stands .* remove or rename it"):
+        convert([TINY] * count, out)
+    assert [path.name for path in out.iterdir()] == ["metrics.parquet"]
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (file, file / "below"):
+        with pytest.raises(GpuatlasError, match="a file stands where a folder is needed; name another"):
+            convert([TINY] * count, place)
 
 
 def test_temporary_files_do_not_stay(tmp_path):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
+from gpuatlas.files import make_folder
 from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.tables.session import session_rows, session_table
 from gpuatlas.tables.write import (
@@ -135,7 +136,7 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
     for number, report in enumerate(found):
         report.number, report.first_launch = number, first_launch
         first_launch += report.outline.launches
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     whole: list[tuple[Outline, Path, str]] = []
     with (
         tempfile.TemporaryDirectory(prefix=".convert-", dir=out) as folder,
