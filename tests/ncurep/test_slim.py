@@ -1,14 +1,19 @@
 """Slim and merged reports read as before, in our reader and in NVIDIA's."""
 
+import signal
 import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.ncurep.report_files import CORPUS, ROOT, WINDOWS, unpack
 from tests.ncurep.synthetic import Metric, result, write
 
-from gpuatlas.errors import InputRefused
+from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.info import as_dict, info
@@ -76,6 +81,55 @@ def test_slimming_twice_is_slimming_once(tmp_path):
     slim(SMALL, once, redact=True)
     slim(once, twice, redact=True)
     assert once.read_bytes() == twice.read_bytes()
+
+
+def run(script: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+
+
+SLIM = f"{sys.executable} -m gpuatlas.cli slim"
+
+
+def test_the_report_itself_is_not_overwritten(tmp_path):
+    report, link = tmp_path / "r.ncu-rep", tmp_path / "l.ncu-rep"
+    report.write_bytes(unpack(SMALL))
+    link.symlink_to(report)
+    for out in (report, link):
+        with pytest.raises(ConfigError, match="name another file"):
+            slim(report, out)
+    assert report.read_bytes() == unpack(SMALL)
+
+
+def test_packing_does_not_enlarge_and_says_where_nothing_is_saved(tmp_path):
+    slim(SMALL, tmp_path / "plain.ncu-rep")
+    packed = tmp_path / "packed.ncu-rep"
+    content = (tmp_path / "plain.ncu-rep").read_bytes()
+    packed.write_bytes(pa.Codec("zstd", compression_level=22).compress(content, asbytes=True))
+    done = slim(packed, tmp_path / "again.ncu-repz")
+    assert done.after == done.before
+    assert "not smaller than" in run(f"{SLIM} {packed} --out {tmp_path}/again.ncu-repz").stderr
+    assert ".ncu-repz is packed" in run(f"{SLIM} {packed} --out {tmp_path}/again.ncu-rep").stderr
+    assert not run(f"{SLIM} {tmp_path}/plain.ncu-rep --out {tmp_path}/again.ncu-repz").stderr
+
+
+def test_a_full_disk_names_the_new_report(tmp_path):
+    out = tmp_path / "out/r.ncu-rep"
+    done = run(f"ulimit -f 20; exec {SLIM} {SMALL} --out {out}")
+    assert done.returncode == 1
+    assert f"File too large: {out}\n" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(out.parent.iterdir())
+
+
+def test_a_cancelled_job_leaves_nothing(tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen([*SLIM.split(), str(WINDOWS["opt1"]), "--out", str(out / "r.ncu-repz")])
+    while not list(out.glob(".*")):
+        assert process.poll() is None, "it ended before it could be ended"
+        time.sleep(0.005)
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    assert not list(out.iterdir())
 
 
 SECRETS = {

@@ -23,6 +23,14 @@ def _lost(launches: int, at_least: bool) -> str:
     return f"{'at least ' if at_least else ''}{_counted(launches, 'launch', 'launches')} lost"
 
 
+def _clean_up_on_sigterm() -> None:
+    """Let a job that is cancelled leave no half-written file behind."""
+    import signal
+    import sys
+
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def _convert(  # noqa: PLR0917 (the command line's options)
     reports: _Reports,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the Parquet tables.")],
@@ -52,11 +60,8 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     """Convert reports to Parquet: launches, metrics, rules, session."""
     import gc
     import os
-    import signal
-    import sys
 
-    # A job that is cancelled leaves no half-written file behind.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    _clean_up_on_sigterm()
     gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for each CPU, for nothing
 
@@ -155,9 +160,13 @@ def _slim(
 
     if out.suffix not in (".ncu-rep", ".ncu-repz"):
         raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
+    _clean_up_on_sigterm()
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
     launches = _counted(done.launches, "launch", "launches")
     console.say(f"{out}: {launches}, {done.before} bytes became {done.after}")
+    if done.after >= done.before:
+        hint = "" if out.suffix == ".ncu-repz" else "; .ncu-repz is packed"
+        console.note(f"{out}: not smaller than {report}{hint}")
 
 
 def _info(

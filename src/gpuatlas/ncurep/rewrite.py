@@ -1,17 +1,17 @@
 """Writing reports: framing, packing, and what slim reports leave out."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from gpuatlas.files import whole
 from gpuatlas.ncurep.report import LAUNCHES_ENTRY
 from gpuatlas.ncurep.source import MAGIC
 from gpuatlas.ncurep.wire import Content, fields, read_varint, write_bytes, write_integer
 
 _FILE_HEADER = write_integer(1, 7)
-_LEVEL = 17
+_LEVEL, _HIGHEST_LEVEL = 17, 22
 # Field numbers of the block header.
 SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD = 1, 2, 3, 4, 5
 _KEPT_HEADER = {SOURCES, RESULTS, SESSION, STRINGS, PAYLOAD, 7, 10}
@@ -23,30 +23,34 @@ _METRICS, _INSTANCES = 13, 3
 
 
 @contextmanager
-def report_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a report for writing: packed with zstd if its name ends in .ncu-repz, and whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plain = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    packed = path.with_name(f".{path.name}.{os.getpid()}.zst.tmp")
-    try:
-        with plain.open("wb") as file:
+def report_file(path: Path, *, below: int | None = None) -> Iterator[BinaryIO]:
+    """Open a report for writing, whole or absent.
+
+    Parameters
+    ----------
+    path
+        Packed with zstd if its name ends in .ncu-repz.
+    below
+        Pack it harder, which takes several times as long, if it does not get smaller than so many bytes.
+    """
+    with whole(path) as temporary:
+        with temporary.open("wb") as file:
             yield file
         if path.suffix == ".ncu-repz":
-            _pack(plain, packed)
-            packed.replace(path)
-        else:
-            plain.replace(path)
-    finally:
-        plain.unlink(missing_ok=True)
-        packed.unlink(missing_ok=True)
+            _pack(temporary, below)
 
 
-def _pack(plain: Path, packed: Path) -> None:
+def _pack(report: Path, below: int | None) -> None:
     """Compress a file to one zstd frame, which is what NVIDIA's reader expects."""
     import pyarrow as pa
 
-    with pa.memory_map(str(plain)) as file:
-        packed.write_bytes(pa.Codec("zstd", compression_level=_LEVEL).compress(file.read_buffer()))
+    with pa.memory_map(str(report)) as file:
+        content = file.read_buffer()
+        packed = pa.Codec("zstd", compression_level=_LEVEL).compress(content)
+        if below is not None and packed.size >= below:
+            packed = pa.Codec("zstd", compression_level=_HIGHEST_LEVEL).compress(content)
+        del content
+    report.write_bytes(packed)
 
 
 def write_start(out: BinaryIO) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuatlas.errors import InputRefused
+from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.redact import Redaction
@@ -53,11 +53,17 @@ def slim(path: Path, out: Path, *, redact: bool = False, drop_instances: bool = 
     ------
     InputRefused
         If the report is damaged; nothing is written then.
+    ConfigError
+        If `out` is the report itself.
+    OSError
+        If the new report cannot be written.
     """
+    if out.exists() and path.exists() and out.samefile(path):
+        raise ConfigError(f"--out {out}: is the report itself, which stays as it is; name another file.")
     check(path)
     report = outline(path)
     redaction = Redaction()
-    with report_file(out) as file, Reader(report.source) as reader:
+    with report_file(out, below=report.source.size) as file, Reader(report.source) as reader:
         write_start(file)
         for number, block in enumerate(walk(reader)):
             results = list(block.result_entries())
