@@ -165,6 +165,16 @@ def test_claims_that_nothing_judges_are_folded_away_without_repeating_the_verdic
     assert "arXiv:2606.19365" in text
 
 
+def test_one_report_that_stands_for_two_cells_is_told(results):
+    assert "One report, several cells" not in text_of(results)
+    for target in ("baseline", "opt1"):
+        path = results / "cells" / "h200" / target / "cell.json"
+        source = {"name": f"{target}.ncu-rep", "sha256": "5" * 64}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"source": source}))
+    text = text_of(results)
+    assert "One report, several cells.</strong> h200/baseline, h200/opt1 were imported" in text
+
+
 def test_the_axis_of_a_loss_begins_at_0(results):
     folder = results / "smoke"
     folder.mkdir()

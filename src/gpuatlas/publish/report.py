@@ -76,6 +76,7 @@ def write_report(results: Path, captions: Path) -> Path:
         unjudged=_verdicts([row for row in rows if row["claim"] not in judged], checks),
         windows=[cell.name for cell in study.captured() if cell.window],
         figures=[_figure(results, captions, name) for name in FIGURES],
+        shared=_shared(study),
         trained=[run for name, folder in _trained(results, study) if (run := _training(name, folder))],
         refused=[cell for cell in study.cells if cell.refused],
         cells=[_provenance(cell) for cell in study.cells if not cell.absent],
@@ -178,6 +179,15 @@ def _provenance(cell: Cell) -> dict[str, Any]:
         "effect": cell.in_effect,
         "files": sorted((cell.manifest.get("files") or {}).items()),
     }
+
+
+def _shared(study: Study) -> list[list[str]]:
+    """Return the names of cells that were imported from the same report."""
+    found: dict[str, list[str]] = {}
+    for cell in study.cells:
+        if source := cell.manifest.get("source"):
+            found.setdefault(source["sha256"], []).append(cell.name)
+    return [names for names in found.values() if len(names) > 1]
 
 
 def _step(step: dict[str, Any] | None) -> str:
