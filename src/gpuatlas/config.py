@@ -215,6 +215,8 @@ def violation(value: object, schema: Mapping[str, Any]) -> str | None:
         return f"unknown key {dotted!r}{nearest(key, known)}"
     hint = error.schema.get("description") if isinstance(error.schema, dict) else None
     message = error.message if len(error.message) < 200 else f"is not valid ({error.validator})"
+    if error.validator == "pattern" and hint:  # says what the pattern asks for, for people to read
+        message = f"{str(error.instance)[:100]!r} is not of its form"
     return f"{at}{message}{f' ({hint})' if hint else ''}"
 
 
@@ -254,17 +256,25 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If there is no such site, or its file is not valid.
+        If there is no such site, or its file or GPUATLAS_ACCOUNT is not valid.
     """
     folder = root / "config" / "sites"
     path = folder / f"{name}.yaml"
     if not path.is_file():
         known = sorted(p.stem for p in folder.glob("*.yaml"))
         raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{nearest(name, known)}")
-    site = read_yaml(path)
-    validate(site, _schema(root, "site"), f"config/sites/{name}.yaml")
+    site, schema = read_yaml(path), _schema(root, "site")
+    validate(site, schema, f"config/sites/{name}.yaml")
+    slurm = site.get("slurm")
+    if slurm and slurm["stop_warning_s"] >= 60 * slurm["time_limit_min"]:
+        raise ConfigError(
+            f"config/sites/{name}.yaml: key 'slurm.stop_warning_s': {slurm['stop_warning_s']} s are not less "
+            f"than the time limit of {slurm['time_limit_min']} min; lower it"
+        )
     account = os.environ.get("GPUATLAS_ACCOUNT")
     if account and site["scheduler"] == "slurm":
+        keys = schema["properties"]["slurm"]["properties"]
+        validate(account, keys["account"], "environment variable GPUATLAS_ACCOUNT")
         site["slurm"]["account"] = account
     return site
 
@@ -312,6 +322,10 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}
     sites = {name: load_site(root, name) for name in sorted(used | ({site} - {"all"}) | {"local"})}
+    for name, entry in sites.items():
+        given = entry["architectures"]
+        missing = "{!r} is not in config/architectures.yaml"
+        _check_names(f"sites/{name}.yaml", "architectures", given, architectures, missing)
     if not (root / settings["recordings_dir"]).is_dir():
         raise ConfigError(
             f"config/config.yaml: key 'recordings_dir': there is no folder {settings['recordings_dir']!r}; "

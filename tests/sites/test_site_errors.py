@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from tests.sites.conftest import ROOT
 
+from gpuatlas.config import load_site
+from gpuatlas.errors import ConfigError
 from gpuatlas.images import file_digest
 
 CELL = {"v100": "results/cells/v100/opt1/cell.json", "h100": "results/cells/h100/opt1/cell.json"}
@@ -78,6 +82,7 @@ def sif(project: Path, content: bytes) -> Path:
         ('read: "2026-08"', "read: 2026", r"key 'read'"),
         ("modules: [singularitypro]", "modules: ['a; rm -rf /']", r"key 'container\.modules\.0'"),
         ("  partition: gpu-shared", "  partition_: gpu-shared", r"unknown key 'slurm\.partition_'"),
+        ("architectures: [v100]", "architectures: [v100, v10]", r"key 'architectures': 'v10' is not in config/arch.*mean 'v100'"),
     ],
 )  # fmt: skip
 def test_a_wrong_site_file(project, tmp_path, old, new, says):
@@ -86,6 +91,75 @@ def test_a_wrong_site_file(project, tmp_path, old, new, says):
     assert (status, submitted) == (2, False)
     [line] = lines
     assert re.search(r"config/sites/expanse\.yaml: .*" + says, line), line
+
+
+def changed(tmp_path: Path, **slurm: object) -> Path:
+    """A project with one site, whose keys for Slurm are Expanse's but for those given."""
+    site = yaml.safe_load((ROOT / "config/sites/expanse.yaml").read_text())
+    site["slurm"] |= slurm
+    (tmp_path / "config/sites").mkdir(parents=True)
+    (tmp_path / "config/sites/mine.yaml").write_text(yaml.safe_dump(site))
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    return tmp_path
+
+
+@pytest.mark.parametrize("key", ["account", "cluster", "partition", "gpu_model"])
+@pytest.mark.parametrize("value", ["a b", "a\n", "abc\nx", "-x", "--wrap=id", "a;b", "$(id)", "a,,b", " "])
+def test_a_name_that_slurm_does_not_have(tmp_path, key, value):
+    with pytest.raises(ConfigError) as caught:
+        load_site(changed(tmp_path, **{key: value}), "mine")
+    said = f"config/sites/mine.yaml: key 'slurm.{key}': {value!r} is not of its form ("
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["--exclusive; touch x #", "--exclusive\n", "--wrap=id", "--wra=id", "-x", "--a=$(id)", "--a=`id`", "--a b", "--a|b"],
+)  # fmt: skip
+def test_further_flags_are_flags_alone(tmp_path, value):
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml: key 'slurm\.extra': .* is not of its form \(further flags of sb"
+    ):
+        load_site(changed(tmp_path, extra=value), "mine")
+
+
+@pytest.mark.parametrize(
+    ("slurm", "says"),
+    [
+        ({"cpus": 5000}, "key 'slurm.cpus': 5000 is greater than the maximum"),
+        ({"mem_mb": 10**9}, "key 'slurm.mem_mb': 1000000000 is greater than the maximum"),
+        ({"time_limit_min": 10**6}, "key 'slurm.time_limit_min': 1000000 is greater than the maximum"),
+        ({"jobs": 10**5}, "key 'slurm.jobs': 100000 is greater than the maximum"),
+        ({"service_units_per_hour": float("inf")}, "key 'slurm.service_units_per_hour': inf is no finite"),
+        ({"stop_warning_s": 1801}, "key 'slurm.stop_warning_s': 1801 is greater than the maximum"),
+        ({"stop_warning_s": 600, "time_limit_min": 10}, "key 'slurm.stop_warning_s': 600 s are not less than the time limit of 10 min"),
+        ({"gpu_request": "none", "gpu_model": "a100"}, "key 'slurm.gpu_model': '' was expected (empty where gpu_request is none)"),
+    ],
+)  # fmt: skip
+def test_a_request_that_cannot_be_meant(tmp_path, slurm, says):
+    with pytest.raises(ConfigError) as caught:
+        load_site(changed(tmp_path, **slurm), "mine")
+    assert str(caught.value).startswith(f"config/sites/mine.yaml: {says}")
+
+
+def test_what_slurm_takes_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUATLAS_ACCOUNT", "TG-ABC_1.2")
+    given = {
+        "partition": "gpu,gpu-shared", "cluster": "gh200", "gpu_model": "nvidia_a100_1g.10gb",
+        "extra": "--exclusive --mail-type=END,FAIL", "stop_warning_s": 599, "time_limit_min": 10,
+    }  # fmt: skip
+    slurm = load_site(changed(tmp_path, **given), "mine")["slurm"]
+    assert {key: slurm[key] for key in given} == given
+    assert slurm["account"] == "TG-ABC_1.2"
+
+
+@pytest.mark.parametrize("account", ["abc\nx", "a,b", "-x", "a b"])
+def test_an_account_from_the_environment_is_a_name_too(project, tmp_path, account):
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account=account)
+    assert (status, submitted) == (2, False)
+    [line] = lines
+    assert f"environment variable GPUATLAS_ACCOUNT: {account!r} is not of its form" in line
 
 
 def test_no_account_where_the_site_needs_one(project, tmp_path):
