@@ -23,14 +23,14 @@ def image_path(study: Study, site: str) -> Path | None:
 
 
 def image_site(study: Study, format_: str) -> str:
-    """Return the site that an image (``docker`` or ``sif``) is built for: this one, or the first in need.
+    """Return the site that an image (``docker`` or ``sif``) is built for: this one, or the first with jobs.
 
-    Where no site of the study runs images of this format, it is ``local``: the image is made on this machine
-    for another one, as a Docker archive is for a site with Apptainer.
+    Where none of them runs images of this format, it is ``local``: the image is made on this machine for
+    another one, as a Docker archive is for a site with Apptainer.
     """
     runtime = {"sif": "apptainer", "docker": "docker"}[format_]
     using = [site for site in study.sites if study.sites[site]["container"]["runtime"] == runtime]
-    return next((site for site in (study.site, *captured_sites(study), *using) if site in using), "local")
+    return next((site for site in (study.site, *captured_sites(study)) if site in using), "local")
 
 
 def check_given_images(study: Study) -> None:

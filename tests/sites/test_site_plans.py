@@ -8,7 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.sites.conftest import ROOT
 from tests.sites.test_site_errors import edit
+
+from gpuatlas.config import read_yaml, resolve
+from gpuatlas.submission import image_site
 
 CELL = {"v100": "results/cells/v100/opt1/cell.json", "a100": "results/cells/a100/opt1/cell.json"}
 
@@ -37,6 +41,20 @@ def place(path: Path) -> None:
 def test_an_image_is_built_where_there_is_none(project):
     jobs, _ = plan(project, CELL["v100"], "--profile", "profiles/slurm", "--config", "site=expanse")
     assert (jobs["sif_image"], jobs["docker_archive"], jobs["docker_image"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("site", "docker", "sif"),
+    # Docker's image for an archive is made here, and not by a job with another site's partition.
+    [
+        ("expanse", "local", "expanse"),
+        ("jetstream2", "jetstream2", "local"),
+        ("all", "jetstream2", "expanse"),
+    ],
+)
+def test_whose_job_builds_an_image(site, docker, sif):
+    study = resolve(read_yaml(ROOT / "config/config.yaml") | {"site": site}, ROOT)
+    assert (image_site(study, "docker"), image_site(study, "sif")) == (docker, sif)
 
 
 def test_a_copied_archive_is_turned_into_an_image(project):
