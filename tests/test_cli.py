@@ -53,6 +53,31 @@ def test_a_misspelt_command_is_a_usage_error_that_names_the_nearest():
     assert "convert" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (MemoryError(), 1, "gpuatlas: not enough memory; free some, or raise the job's limit.\n"),
+        (
+            RuntimeError("can't start new thread"),
+            1,
+            "gpuatlas: not enough memory; free some, or raise the job's limit.\n",
+        ),
+    ],
+    ids=repr,
+)
+def test_what_ends_a_command_is_no_traceback(monkeypatch, capsys, error, status, words):
+    def ends(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", ends)
+    monkeypatch.setattr(cli.commands, "register", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == status
+    assert capsys.readouterr().err == words
+
+
 def test_a_command_imports_no_other_stage_and_draws_nothing_unasked():
     script = (
         "import json, sys; sys.argv[1:] = ['convert', '/nowhere', '--out', '/nowhere']\n"

@@ -7,6 +7,7 @@ Each imports what it needs when it runs, so that `gpuatlas --help` needs neither
 import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -51,8 +52,10 @@ def _command(words: Sequence[str]) -> str | None:
 
 def main() -> None:
     """Run the command line; an expected error is one line on standard error and its own exit status."""
-    commands.register(app, _command(sys.argv[1:]))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name can hold any byte
     try:
+        commands.register(app, _command(sys.argv[1:]))
         app(standalone_mode=True)
     except GpuatlasError as error:
         if console.settings.debug:
@@ -62,6 +65,14 @@ def main() -> None:
             # The state is saved: a second warning must not turn the exit status into a kill.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except (MemoryError, RuntimeError) as error:
+        # A thread that finds no memory for its stack is a RuntimeError.
+        if console.settings.debug or not (isinstance(error, MemoryError) or "new thread" in str(error)):
+            raise
+        console.fail("not enough memory; free some, or raise the job's limit.")
+        sys.exit(1)
     except OSError as error:
         if console.settings.debug:
             raise

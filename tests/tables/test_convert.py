@@ -388,11 +388,15 @@ def test_commands(tmp_path):
     assert gpuatlas("convert", TINY, "--out", tmp_path, "--partition", "x").returncode == 2
 
 
-def interrupted(folder: Path, number: int) -> tuple[Path, int]:
-    """End a conversion by a signal while it writes; return its report and its exit status."""
+def large(folder: Path) -> Path:
     names = [f"m{number}" for number in range(400)]
     launch = [Metric(number, float(number)) for number in range(400)]
-    big = write(folder / "big.ncu-rep", names, [launch] * 4000)
+    return write(folder / "big.ncu-rep", names, [launch] * 4000)
+
+
+def interrupted(folder: Path, number: int) -> tuple[Path, int]:
+    """End a conversion by a signal while it writes; return its report and its exit status."""
+    big = large(folder)
     command = [sys.executable, "-m", "gpuatlas.cli", "convert", str(big), "--out", str(folder / "out")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not list(folder.glob("out/.metrics*.part")):
@@ -415,6 +419,63 @@ def test_terminated_in_the_middle_leaves_nothing(tmp_path):
     assert status == 128 + signal.SIGTERM
     assert not list(tmp_path.glob("out/*"))
     assert not list(tmp_path.glob("out/.*"))
+
+
+def several(folder: Path) -> tuple[subprocess.Popen, list[Path]]:
+    """Start to convert two large reports; return the process, and the others' folders in /proc, at work."""
+    big = large(folder)
+    command = [sys.executable, "-m", "gpuatlas.cli", "convert", str(big), str(big), "-j2", "--out"]
+    process = subprocess.Popen(
+        [*command, str(folder / "out")], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    while not list(folder.glob("out/.convert-*/*/.metrics*.part")):
+        assert process.poll() is None, "it ended before it could be ended"
+        time.sleep(0.005)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return process, [Path("/proc") / child for child in children]
+
+
+def end(processes: list[Path]) -> bool:
+    """Whether processes end within some seconds; of one that has, at most a zombie is left."""
+    for _ in range(200):
+        if not any(path.exists() and (path / "cmdline").read_bytes() for path in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_an_interrupt_ends_several_conversions_silently(tmp_path):
+    process, children = several(tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (128 + signal.SIGINT, "")
+    assert not list((tmp_path / "out").iterdir())
+    assert end(children)
+
+
+def test_processes_that_convert_end_with_a_killed_parent(tmp_path):
+    process, children = several(tmp_path)
+    assert len(children) >= 2
+    process.kill()
+    assert end(children)
+    process.communicate()
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    """As a file's name can be; in a table it is escaped."""
+    odd = tmp_path / os.fsdecode(b"odd\xff.ncu-rep")
+    odd.write_bytes(unpack(TINY))
+    for reports in ([odd], [TINY, odd]):
+        convert(reports, tmp_path / "out")
+        session = dict(
+            zip(*pq.read_table(tmp_path / "out/session.parquet").to_pydict().values(), strict=True)
+        )
+        assert session["source" if len(reports) == 1 else "report/1/source"] == "odd\\xff.ncu-rep"
+    for coding in ("utf-8", "ascii"):
+        command = [sys.executable, "-m", "gpuatlas.cli", "convert", odd, "--out", tmp_path / "out"]
+        environment = {**os.environ, "PYTHONIOENCODING": f"{coding}:strict"}
+        done = subprocess.run(command, capture_output=True, env=environment, check=True)
+        assert b"2 launches" in done.stdout
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):

@@ -40,6 +40,11 @@ class Source:
     size: int
     """Bytes on disk."""
 
+    @property
+    def name(self) -> str:
+        """The file's name as text; bytes that are not UTF-8 are escaped."""
+        return os.fsencode(self.path.name).decode(errors="backslashreplace")
+
     def sha256(self) -> str:
         """Return the SHA-256 of the file as it lies on disk."""
         with self.path.open("rb") as file:

@@ -1,15 +1,17 @@
 """Conversion of one report or several, the latter in parallel processes."""
 
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from gpuatlas import console
-from gpuatlas.errors import InputRefused
+from gpuatlas.errors import GpuatlasError, InputRefused
 from gpuatlas.files import make_folder
 from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.tables.session import session_rows, session_table
@@ -130,6 +132,7 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
     # Imported here because one report, the common case, needs none of this.
     import tempfile
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
     first_launch = 0
@@ -140,14 +143,18 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
     whole: list[tuple[Outline, Path, str]] = []
     with (
         tempfile.TemporaryDirectory(prefix=".convert-", dir=out) as folder,
-        ProcessPoolExecutor(min(jobs, len(found)), mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(min(jobs, len(found)), get_context("spawn"), _end_with_parent) as pool,
+        _children_end_with_error(),
         console.counting("reports", len(found)) as progress,
     ):
         places = [Path(folder) / str(report.number) for report in found]
         inner = replace(options, partition={})
+        # Ctrl-C comes to every process of the terminal; it is for this one to end the others.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         running = [
             pool.submit(_write, report, place, inner) for report, place in zip(found, places, strict=True)
         ]
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for report, place, work in zip(found, places, running, strict=True):
             try:
                 converted = work.result()
@@ -155,6 +162,11 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
                 whole.append((report.outline, place, converted.sha256))
             except InputRefused as error:
                 done.refused.append(error)
+            except BrokenProcessPool as error:
+                raise GpuatlasError(
+                    f"{report.outline.source.path}: the process that converts it was killed; "
+                    "where memory is short, give fewer --jobs."
+                ) from error
             progress(1)
         if not whole:
             return
@@ -162,6 +174,34 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
         with table_files(out, options, lambda: file_metadata(outlines, sha256s)) as files:
             for place in parts:
                 _join(files, place)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone: a killed one could not tell it to."""
+    from multiprocessing import parent_process
+    from threading import Thread
+
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _children_end_with_error() -> Iterator[None]:
+    """End the processes that convert where an error or an interrupt ends the block."""
+    from multiprocessing import active_children
+
+    try:
+        yield
+    except BaseException:
+        for child in active_children():
+            child.terminate()
+        raise
 
 
 def _join(files: TableFiles, place: Path) -> None:

@@ -21,7 +21,7 @@ def session_rows(report: Outline, number: int, sha256: str) -> Iterator[tuple[st
     """Iterate over the rows of one report; keys of the second report and later begin with ``report/<n>/``."""
     prefix = "" if number == 0 else f"report/{number}/"
     info = report.session
-    yield f"{prefix}source", report.source.path.name
+    yield f"{prefix}source", report.source.name
     yield f"{prefix}source_sha256", sha256
     yield f"{prefix}ncu_version", info.ncu_version
     yield f"{prefix}launches", str(report.launches)

@@ -201,7 +201,7 @@ def file_metadata(reports: Sequence[Outline], sha256s: Sequence[str]) -> dict[st
         return ",".join(dict.fromkeys(values))
 
     return {
-        "source": ",".join(report.source.path.name for report in reports),
+        "source": ",".join(report.source.name for report in reports),
         "source_sha256": ",".join(sha256s),
         "ncu_version": distinct([report.session.ncu_version for report in reports]),
         "device": distinct([report.session.device_name for report in reports]),
