@@ -93,7 +93,7 @@ def build_docker(
         stack=stack,
         runtime="docker",
         reference=reference,
-        digest=docker_digest(reference),
+        digest=docker_digest(reference, out),
         recipe=recipe,
         packages=tuple(packages.split()),
     )

@@ -109,7 +109,7 @@ def verify(image: Image, *, quick: bool = False) -> None:
         If Docker is needed and not there.
     """
     if image.runtime == "docker":
-        found = docker_digest(image.reference)
+        found = docker_digest(image.reference, image.path)
     else:
         seen = image.path.stat()
         if quick and (seen.st_size, seen.st_mtime_ns) == (image.size, image.mtime_ns):
@@ -133,8 +133,8 @@ def file_digest(path: Path) -> str:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def docker_digest(reference: str) -> str:
-    """Return Docker's image ID.
+def docker_digest(reference: str, path: Path) -> str:
+    """Return Docker's image ID of `reference`, whose record is `path`.
 
     Raises
     ------
@@ -158,6 +158,6 @@ def docker_digest(reference: str) -> str:
         return done.stdout.strip()
     if "no such image" in done.stderr.lower():
         raise InputRefused(
-            f"Docker has no image {reference}; build it again (snakemake --force docker_image)"
+            f"{path}: Docker has no image {reference} here; build it again ({_build_command(path)})"
         )
     raise MachineRefused(f"Docker does not answer ({done.stderr.strip().splitlines()[-1]}); start its daemon")

@@ -133,7 +133,7 @@ def _check_image(study: Study, site: str) -> None:
     if from_archive and not archive.is_file() and shutil.which("docker") is None:
         raise InputRefused(
             f"{archive}: the image is missing and there is no Docker here to build it; build it where "
-            f"Docker is (snakemake {archive}) and copy it here"
+            f"Docker is (snakemake {archive} --profile profiles/local) and copy it here"
         )
 
 

@@ -196,7 +196,7 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(images, tmp_path):
     (images.project / "gone.docker.json").write_text(json.dumps(gone))
     done = launch(images, "jetstream2", images.project / "gone.docker.json", "true")
     assert done.returncode == 3
-    assert "Docker has no image gpuatlas/ci:gone" in done.stderr
+    assert "gone.docker.json: Docker has no image gpuatlas/ci:gone here" in done.stderr
     told = images.docker.run(
         ["gpuatlas", "launch", "--site", "jetstream2", "--accept-changed-image", "--image", "other.docker.json", "--",
          "echo", "ran"],

@@ -14,7 +14,8 @@ from tests.sites.conftest import ROOT
 
 from gpuatlas.config import load_site
 from gpuatlas.errors import ConfigError
-from gpuatlas.images import file_digest
+from gpuatlas.errors import InputRefused
+from gpuatlas.images import file_digest, read_record, verify
 
 CELL = {"v100": "results/cells/v100/opt1/cell.json", "h100": "results/cells/h100/opt1/cell.json"}
 
@@ -187,6 +188,29 @@ def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
     assert (status, submitted) == (3, False)
     [line] = lines
     assert "containers/images/common.docker.tar: the image is missing and there is no Docker here" in line
+    assert "(snakemake containers/images/common.docker.tar --profile profiles/local)" in line
+
+
+def test_a_docker_image_that_is_gone(project, tmp_path):
+    record = {
+        "schema": 1, "stack": "common", "runtime": "docker", "reference": "gpuatlas/common:0", "recipe": "sha256:0",
+        "digest": "sha256:0", "packages": [],
+    }  # fmt: skip
+    path = project / "containers/images/common.docker.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(record))
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho Error: No such image: $5 >&2\nexit 1\n")
+    docker.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        patch.chdir(project)
+        with pytest.raises(InputRefused) as refused:
+            verify(read_record(Path("containers/images/common.docker.json")))
+    assert str(refused.value) == (
+        "containers/images/common.docker.json: Docker has no image gpuatlas/common:0 here; build it again "
+        "(snakemake --force containers/images/common.docker.json)"
+    )
 
 
 @pytest.mark.parametrize("source", ["definition", "registry"])
