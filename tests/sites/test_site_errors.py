@@ -13,8 +13,7 @@ import yaml
 from tests.sites.conftest import ROOT
 
 from gpuatlas.config import load_site
-from gpuatlas.errors import ConfigError
-from gpuatlas.errors import InputRefused
+from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.images import file_digest, read_record, verify
 
 CELL = {"v100": "results/cells/v100/opt1/cell.json", "h100": "results/cells/h100/opt1/cell.json"}
