@@ -1,5 +1,7 @@
 """A capture of configurations, weighted by the step's timeline, says the same as the capture of every launch."""
 
+import shutil
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +10,7 @@ from tests import studies
 from gpuatlas.compare.run import compare
 from gpuatlas.compare.weights import step_weights
 from gpuatlas.errors import InputRefused
+from gpuatlas.names import normalise
 
 
 def write_timeline(path, keys):
@@ -69,3 +72,35 @@ def test_step_totals_follow_the_timeline(recorded, tmp_path):
     }
     for name in ("tensor_pipe", "l2_hit_rate", "ipc", "dram_bandwidth"):
         assert found[name] == pytest.approx(alone[name])
+
+
+def test_launches_that_the_step_has_not_gain_it_nothing(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage={"time": 1.0, "launches": 1.0})
+    launches = pq.read_table(studies.table(tmp_path, "launches", "h100", "opt1"), partitioning=None)
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    write_timeline(timeline, launches["key"].to_pylist()[1:])
+    compare(tmp_path)
+    foreign = normalise(launches["demangled"][0].as_py())
+    found = {
+        (row["metric"], row["value"])
+        for row in pq.read_table(tmp_path / "compare" / "priority.parquet").to_pylist()
+        if row["name"] == foreign
+    }
+    assert found == {
+        ("priority", None),
+        ("time_share", 0.0),
+        ("speedup_global", None),
+        ("speedup_local", None),
+    }
+
+
+@pytest.mark.parametrize("name", ["metrics", "rules"])
+def test_a_table_of_another_report_is_refused(recorded, tmp_path, name):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1")
+    shutil.copy(
+        studies.table(recorded, name, "h200", "baseline"), studies.table(tmp_path, name, "h100", "opt1")
+    )
+    with pytest.raises(InputRefused, match=rf"{name}/.*part\.parquet: is of another report than"):
+        compare(tmp_path)

@@ -125,12 +125,17 @@ def load_capture(results: Path, cell: Cell) -> Capture:
         "duration_ns": np.asarray(pc.is_valid(launches["duration_ns"]).to_numpy(), dtype=np.bool_),
         "launches": np.ones(len(ids), dtype=np.bool_),
     }
-    _add_metrics(
-        _read(results, "metrics", cell, ["launch_id", "metric", "value"]), position, columns, present
-    )
+    metrics = _read(results, "metrics", cell, ["launch_id", "metric", "value"])
     rules = _read(
         results, "rules", cell, ["launch_id", "rule", "title", "kind", "speedup_kind", "speedup_percent"]
     )
+    for name, table in (("metrics", metrics), ("rules", rules)):
+        if _source(table) != _source(launches):
+            raise InputRefused(
+                f"{table_path(results, name, cell)}: is of another report than the cell's launches; "
+                "delete it and convert again"
+            )
+    _add_metrics(metrics, position, columns, present)
     keys = launches["key"].to_pylist()
     timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
     launched = (cell.manifest.get("step") or {}).get("launches")
@@ -152,9 +157,16 @@ def load_capture(results: Path, cell: Cell) -> Capture:
                 float(row["speedup_percent"]),
             )
             for row in rules.to_pylist()
-            if row["speedup_percent"] is not None
+            # What the step never launches can gain it nothing.
+            if row["speedup_percent"] is not None and weight[position[row["launch_id"]]] > 0
         ),
     )
+
+
+def _source(table: pa.Table) -> bytes | None:
+    """Return the digest of the report that a table comes from."""
+    digest: bytes | None = (table.schema.metadata or {}).get(b"gpuatlas.source_sha256")
+    return digest
 
 
 def _add_metrics(

@@ -48,10 +48,11 @@ _PLAN_SCHEMA = {
 }
 _EVIDENCE_SCHEMA = {
     "type": "object",
-    "required": ["target", "in_effect", "checks"],
+    "required": ["target", "in_effect", "checks", "source"],
     "properties": {
         "target": {"type": "string"},
         "in_effect": {"enum": ["true", "false", "unknown"]},
+        "source": {"type": "array", "items": {"type": "string"}},
         "checks": {
             "type": "array",
             "items": {"type": "object", "required": ["name", "observed", "threshold", "ok"]},
