@@ -8,17 +8,38 @@ be read again before a submission.
 """
 
 import hashlib
-import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.errors import InputRefused, MachineRefused
+from gpuatlas.config import violation
+from gpuatlas.errors import ConfigError, InputRefused, MachineRefused
+from gpuatlas.files import read_json
 
 SCHEMA_VERSION = 1
 DOCKER_SUFFIX = ".docker.json"
 SIF_SUFFIX = ".sif"
+_DIGEST = "sha256:[0-9a-f]+"
+_SCHEMA = {
+    "type": "object",
+    "required": ["schema", "stack", "runtime", "reference", "digest", "recipe", "packages"],
+    "properties": {
+        "schema": {"const": SCHEMA_VERSION},
+        "stack": {"type": "string", "minLength": 1},
+        "runtime": {"enum": ["apptainer", "docker"]},
+        "reference": {"type": "string"},
+        "digest": {"type": "string", "pattern": rf"^{_DIGEST}(?!\n)$"},
+        "recipe": {"type": "string", "pattern": rf"^({_DIGEST})?(?!\n)$"},
+        "packages": {"type": "array", "items": {"type": "string"}},
+        "size": {"type": "integer", "minimum": 0},
+        "mtime_ns": {"type": "integer", "minimum": 0},
+    },
+    # An argument of Docker's command, and no option of it.
+    "if": {"properties": {"runtime": {"const": "docker"}}},
+    "then": {"properties": {"reference": {"pattern": r"^[A-Za-z0-9]\S*(?!\n)$"}}},
+}
 
 
 @dataclass(frozen=True)
@@ -71,26 +92,57 @@ def read_record(path: Path) -> Image:
                 "container.image "
                 "in the site file"
             )
-    try:
-        record = json.loads(record_path(path).read_text(encoding="utf-8"))
-        runtime = record["runtime"]
-        return Image(
-            path=path,
-            stack=record["stack"],
-            runtime=runtime,
-            # A SIF is where it lies now; a Docker image is named in its record.
-            reference=record["reference"] if runtime == "docker" else str(path.resolve()),
-            digest=record["digest"],
-            recipe=record["recipe"],
-            packages=tuple(record["packages"]),
-            size=record.get("size"),
-            mtime_ns=record.get("mtime_ns"),
+    remedy = f"build the image again ({_build_command(path)})"
+    record = read_json(record_path(path), remedy)
+    wrong = violation(record, _SCHEMA)
+    runtime = "docker" if path.name.endswith(DOCKER_SUFFIX) else "apptainer"
+    if wrong is None and record["runtime"] != runtime:
+        wrong = f"key 'runtime': {record['runtime']} does not run a file of this name"
+    if wrong is not None:
+        raise InputRefused(f"{record_path(path)}: is not the record of an image ({wrong}); {remedy}")
+    return Image(
+        path=path,
+        stack=record["stack"],
+        runtime=runtime,
+        # A SIF is where it lies now; a Docker image is named in its record.
+        reference=record["reference"] if runtime == "docker" else str(path.resolve()),
+        digest=record["digest"],
+        recipe=record["recipe"],
+        packages=tuple(record["packages"]),
+        size=record.get("size"),
+        mtime_ns=record.get("mtime_ns"),
+    )
+
+
+def require_runtime(image: Image, name: str, site: Mapping[str, Any]) -> None:
+    """Refuse an image that the site `name` does not run.
+
+    Raises
+    ------
+    ConfigError
+        If it is of another runtime than the site's.
+    """
+    runtime = site["container"]["runtime"]
+    if image.runtime != runtime:
+        raise ConfigError(
+            f"config/sites/{name}.yaml: key 'container.runtime': {runtime} does not run {image.path}, an "
+            f"image of {image.runtime}; give an image of {runtime}, or correct the runtime"
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputRefused(
-            f"{record_path(path)}: is not the record of an image; build the image again "
-            f"({_build_command(path)})"
-        ) from error
+
+
+def require_stack(image: Image, stack: str) -> None:
+    """Refuse an image of another stack than the study's.
+
+    Raises
+    ------
+    ConfigError
+        If it is one.
+    """
+    if image.stack != stack:
+        raise ConfigError(
+            f"config/config.yaml: key 'stack': {stack} is not the stack of {image.path}, which holds "
+            f"{image.stack}; give an image of {stack}, or set stack: {image.stack}"
+        )
 
 
 def verify(image: Image, *, quick: bool = False) -> None:

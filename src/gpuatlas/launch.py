@@ -16,7 +16,7 @@ from typing import Any
 
 import gpuatlas
 from gpuatlas.errors import ConfigError, MachineRefused
-from gpuatlas.images import Image
+from gpuatlas.images import Image, require_runtime
 
 # Where the running gpuatlas is seen inside an image: the image holds the stack, the checkout holds the code.
 INSIDE = "/opt/gpuatlas/lib"
@@ -230,10 +230,12 @@ def launch(
     Raises
     ------
     ConfigError
-        If the scratch folder or a bind cannot be used.
+        If the scratch folder or a bind cannot be used, or the site does not run such an image.
     MachineRefused
         If the container runtime is not installed here.
     """
+    if image is not None:
+        require_runtime(image, name, site)
     tmp = _temporary(scratch_of(site, os.environ))
     try:
         gpu = gpu_of_job(os.environ, present=Path("/dev/nvidiactl").exists())

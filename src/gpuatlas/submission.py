@@ -7,7 +7,15 @@ from pathlib import Path
 from gpuatlas.config import Study
 from gpuatlas.errors import ConfigError, InputRefused, MachineRefused
 from gpuatlas.imagebuild import load_stack
-from gpuatlas.images import DOCKER_SUFFIX, read_record, record_path, verify
+from gpuatlas.images import (
+    DOCKER_SUFFIX,
+    Image,
+    read_record,
+    record_path,
+    require_runtime,
+    require_stack,
+    verify,
+)
 
 SUFFIXES = {"apptainer": ".sif", "docker": DOCKER_SUFFIX, "none": ""}
 
@@ -39,13 +47,23 @@ def check_given_images(study: Study) -> None:
     Raises
     ------
     InputRefused
-        If one or its record is missing.
+        If one or its record is missing, or the record is not one.
+    ConfigError
+        If one is of another runtime than the site's, or of another stack than the study's.
     """
     for site in captured_sites(study):
         if study.sites[site]["container"]["image"]:
             path = image_path(study, site)
             if path is not None:
-                read_record(path)
+                _recorded(study, site, path)
+
+
+def _recorded(study: Study, site: str, path: Path) -> Image:
+    """Return an image as recorded, of the site's runtime and the study's stack."""
+    image = read_record(path)
+    require_runtime(image, site, study.sites[site])
+    require_stack(image, study.config["stack"])
+    return image
 
 
 def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
@@ -61,8 +79,8 @@ def check(study: Study, sites: Iterable[str], *, slurm: bool) -> None:
     Raises
     ------
     ConfigError
-        If a site needs an account and none is given, the stack does not serve a site's GPU, or an image
-        would be fetched where there is no internet.
+        If a site needs an account and none is given, the stack does not serve a site's GPU, an image is
+        of another stack or runtime, or one would be fetched where there is no internet.
     InputRefused
         If an image is missing and cannot be built, or is not the recorded one.
     MachineRefused
@@ -115,9 +133,10 @@ def _check_image(study: Study, site: str) -> None:
         return
     container = study.sites[site]["container"]
     if path.is_file() and record_path(path).is_file():
+        image = _recorded(study, site, path)
         if not study.config["accept_changed_image"]:
             try:
-                verify(read_record(path), quick=True)
+                verify(image, quick=True)
             except MachineRefused:
                 # The runtime may live on compute nodes alone; there the launcher checks again.
                 return

@@ -210,6 +210,44 @@ def test_images_are_what_was_recorded(tmp_path):
     image.touch()
     with pytest.raises(InputRefused, match="is not the recorded image"):
         verify(read_record(image), quick=True)
-    (tmp_path / "a.sif.json").write_text("{}")
-    with pytest.raises(InputRefused, match="is not the record of an image"):
-        read_record(image)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("schema", 99, "key 'schema': 1 was expected"),
+        ("stack", 1, "key 'stack'"),
+        ("runtime", "podman", "key 'runtime': 'podman' is not one of"),
+        ("runtime", "apptainer", "key 'runtime': apptainer does not run a file of this name"),
+        ("reference", "--privileged", "key 'reference'"),
+        ("reference", "a b", "key 'reference'"),
+        ("reference", "a\n", "key 'reference'"),
+        ("digest", 3, "key 'digest': 3 is not of type 'string'"),
+        ("digest", "md5:0", "key 'digest'"),
+        ("recipe", None, "key 'recipe'"),
+        ("packages", "torch", "key 'packages'"),
+    ],
+)
+def test_a_record_that_is_none(tmp_path, key, value, says):
+    path = tmp_path / "a.docker.json"
+    record = {
+        "schema": 1, "stack": "common", "runtime": "docker", "reference": "gpuatlas/common:abc", "digest": "sha256:0",
+        "recipe": "", "packages": ["torch==2.7.1"],
+    }  # fmt: skip
+    path.write_text(json.dumps(record))
+    assert read_record(path).reference == "gpuatlas/common:abc"
+    for wrong in (record | {key: value}, {name: held for name, held in record.items() if name != key}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(InputRefused, match=r"a\.docker\.json: is not the record of an image") as refused:
+            read_record(path)
+        assert (says if key in wrong else f"'{key}' is a required property") in str(refused.value)
+    path.write_text("{")
+    with pytest.raises(InputRefused, match="is not valid JSON; build the image again"):
+        read_record(path)
+
+
+@pytest.mark.parametrize(("site", "image"), [("stampede3", DOCKER), ("jetstream2", SIF), ("local", SIF)])
+def test_a_site_runs_images_of_its_runtime(tmp_path, monkeypatch, site, image):
+    monkeypatch.setenv("GPUATLAS_SCRATCH", str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"{site}\.yaml: key 'container\.runtime': \w+ does not run c\."):
+        launch(site, load_site(ROOT, site), image, ["true"])

@@ -233,6 +233,35 @@ def test_an_image_of_ones_own_that_is_missing(project, tmp_path):
     assert "container.image in the site file" in line
 
 
+def test_an_image_of_another_stack(project, tmp_path):
+    image = sif(project, b"image")
+    record = image.with_name(image.name + ".json")
+    edit(record, '"stack": "common"', '"stack": "paper"')
+    edit(project / "config/sites/expanse.yaml", 'image: "" ', f'image: "{image}" ')
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
+    assert (status, submitted) == (2, False)
+    assert lines == [
+        f"gpuatlas: config/config.yaml: key 'stack': common is not the stack of {image}, which holds paper; give an "
+        "image of common, or set stack: paper"
+    ]
+
+
+def test_an_image_of_another_runtime(project, tmp_path):
+    image = project / "mine.docker.json"
+    record = {
+        "schema": 1, "stack": "common", "runtime": "docker", "reference": "gpuatlas/common:0", "recipe": "sha256:0",
+        "digest": "sha256:0", "packages": [],
+    }  # fmt: skip
+    image.write_text(json.dumps(record))
+    edit(project / "config/sites/expanse.yaml", 'image: "" ', f'image: "{image}" ')
+    status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
+    assert (status, submitted) == (2, False)
+    assert lines == [
+        f"gpuatlas: config/sites/expanse.yaml: key 'container.runtime': apptainer does not run {image}, an image of "
+        "docker; give an image of apptainer, or correct the runtime"
+    ]
+
+
 def test_an_altered_image(project, tmp_path):
     image = sif(project, b"image")
     image.write_bytes(b"another image")
