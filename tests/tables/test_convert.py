@@ -17,6 +17,8 @@ from tests.ncurep.synthetic import Metric, write
 
 from gpuatlas.errors import ConfigError, GpuatlasError, InputRefused
 from gpuatlas.names import launch_key
+from gpuatlas.ncurep.check import check
+from gpuatlas.ncurep.report import Outline, outline
 from gpuatlas.tables import schema
 from gpuatlas.tables.convert import convert
 from gpuatlas.tables.write import parse_partition, table_path
@@ -130,6 +132,37 @@ def test_the_last_of_a_launches_equal_names_counts(tmp_path):
         (0, "gpu__time_duration.sum", 6.0), (0, "x", 1.0), (1, "gpu__time_duration.sum", 7.0), (1, "x", None),
     ]  # fmt: skip
     assert pq.read_table(tmp_path / "launches.parquet")["duration_ns"].to_pylist() == [6.0, 7.0]
+
+
+def test_check_counts_the_metrics_that_are_converted(tmp_path):
+    twice = [Metric(0, 1.0), Metric(1, 2.0), Metric(0, 3.0), Metric(2, 4.0)]
+    path = write(tmp_path / "r.ncu-rep", ["x", "y", "x"], [twice, twice[:2]])
+    assert check(path).metrics == convert([path], tmp_path / "out").converted[0].metrics == 4
+
+
+def test_a_report_that_is_replaced_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path, other = tmp_path / "r.ncu-rep", tmp_path / "other.ncu-rep"
+    path.write_bytes(unpack(TINY))
+    other.write_bytes(unpack(TINY).replace(b"launch__grid_size", b"launch__grid_sizf"))
+
+    def outline_and_replace(path: Path, **options: bool) -> Outline:
+        found = outline(path, **options)
+        other.replace(path)
+        return found
+
+    monkeypatch.setattr("gpuatlas.tables.convert.outline", outline_and_replace)
+    with pytest.raises(InputRefused, match="changed while it was read"):
+        convert([path], tmp_path / "out")
+    assert not (tmp_path / "out/launches.parquet").exists()
+
+
+def test_partial_and_check_say_the_same_of_a_cut(tmp_path):
+    path = tmp_path / "cut.ncu-rep"
+    path.write_bytes(unpack(SMALL)[:-100])
+    with pytest.raises(InputRefused) as refused:
+        check(path)
+    (reason,) = convert([path], tmp_path / "out", partial=True).converted[0].notes
+    assert str(refused.value) == f"{path}: damaged report, {reason}."
 
 
 def test_one_name_one_kind(tmp_path):

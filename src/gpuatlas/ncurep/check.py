@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import outline
 
@@ -14,7 +16,7 @@ class Checked:
     path: Path
     launches: int
     metrics: int
-    """Stored metrics of all launches."""
+    """Metrics of all launches; one that a launch stores twice counts once, as when it is converted."""
     instances: int
     ncu_version: str
     device: str
@@ -36,8 +38,10 @@ def check(path: Path) -> Checked:
     report = outline(path, keep=True)
     metrics = instances = 0
     extended = report.extended
+    first: dict[str, int] = {}
+    same = np.array([first.setdefault(name, number) for number, name in enumerate(report.names)], np.int64)
     for chunk in decode_report(report, instances=True):
-        metrics += len(chunk.metrics.name)
+        metrics += len(np.unique(chunk.metrics.launch * len(same) + same[chunk.metrics.name]))
         instances += len(chunk.instances.owner) if chunk.instances else 0
         extended += chunk.extended
     session = report.session

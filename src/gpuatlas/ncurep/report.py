@@ -202,7 +202,9 @@ def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
         except Damaged as error:
             if loss is None:
                 raise
-            loss.reasons.append(error.reason)
+            # Where the outline ended, it has said why; here it may show a few bytes later.
+            first = report.damage if report.damage and report.damage.offset <= error.offset else error
+            loss.reasons.append(first.reason)
             told = report.session.versions.get(LAUNCHES_ENTRY, "")
             loss.at_least = not (told.isdecimal() and len(told) < 10)
             announced = report.launches if loss.at_least else int(told)

@@ -39,6 +39,17 @@ class Source:
     """How it is packed: none, zstd, xz or gzip."""
     size: int
     """Bytes on disk."""
+    identity: tuple[int, int, int, int]
+    """Its device, inode, size and time of change when it was identified."""
+
+    def require_unchanged(self) -> None:
+        """Refuse the file if it is not the one that was identified: it is read several times, by name."""
+        try:
+            same = _identity(self.path.stat()) == self.identity
+        except OSError:
+            same = False
+        if not same:
+            raise InputRefused(f"{self.path}: changed while it was read; convert it when it is complete.")
 
     @property
     def name(self) -> str:
@@ -66,12 +77,17 @@ class Damaged(InputRefused):
 
     def __init__(self, source: Source, offset: int, reason: str) -> None:
         where = f"at byte {offset}" + (" of the unpacked report" if source.packing != "none" else "")
+        self.offset = offset
         self.reason = f"{where}: {reason}"
         super().__init__(f"{source.path}: damaged report, {self.reason}.")
         self._arguments = source, offset, reason
 
     def __reduce__(self) -> tuple[type["Damaged"], tuple[Source, int, str]]:
         return Damaged, self._arguments  # so that it comes back from a worker process
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def identify(path: Path) -> Source:
@@ -92,12 +108,11 @@ def identify(path: Path) -> Source:
         reason = getattr(error, "strerror", None) or error
         raise InputRefused(f"{path}: cannot be read ({reason}).") from error
     with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
         head = file.read(8)
-    if head.startswith(MAGIC):
-        return Source(path, "none", status.st_size)
-    for magic, packing in _PACKED.items():
+    for magic, packing in {MAGIC: "none", **_PACKED}.items():
         if head.startswith(magic):
-            return Source(path, packing, status.st_size)
+            return Source(path, packing, status.st_size, _identity(status))
     what = "empty" if not head else "not an Nsight Compute report (it does not begin with NVR)"
     raise InputRefused(f"{path}: {what}; give a .ncu-rep, .ncu-repz or .nsight-cuprof-report file.")
 

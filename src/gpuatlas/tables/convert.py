@@ -122,6 +122,7 @@ def _write(report: _Report, out: Path, options: Options, progress: Progress | No
                     f"{report.outline.source.path}: holds no whole launch, so nothing is converted."
                 )
             converted.sha256 = sha256()
+            report.outline.source.require_unchanged()
             rows = session_rows(report.outline, report.number, converted.sha256)
             files.add("session", session_table(list(rows)))
     return converted
