@@ -68,6 +68,7 @@ def add_window(results: Path, target: str, report: Path | None = None) -> None:
         origin="recorded",
         results=results,
         architectures=ROOT / "config" / "architectures.yaml",
+        targets=ROOT / "config" / "targets.yaml",
     )
 
 

@@ -96,6 +96,21 @@ def test_a_target_without_effect_is_judged_by_nothing_else(steps):
     assert "h100/baseline did not take effect" in verdict["explanation"]
 
 
+def test_a_part_of_a_step_cannot_show_that_a_target_had_no_effect(steps):
+    checks = [
+        {"name": "tensor_time_min", "observed": 0.123456, "threshold": 0.5, "ok": False},
+        {"name": "channels_last_max", "observed": None, "threshold": 0.1, "ok": None},
+    ]
+    evidence = {"in_effect": "false", "checks": checks, "source": ["kernel names of an import"]}
+    imported = {"origin": "imported", "comparable": False, "coverage": None, "evidence": evidence}
+    verdict = steps({"h100/baseline": {}, "h100/opt1": imported})["opt1-cycles", "h100/opt1", "paper_cell"]
+    assert (verdict["status"], verdict["explanation"]) == ("not_measured", "coverage unknown")
+    assert verdict["evidence"] == (
+        "in effect: false, from kernel names of an import "
+        "(tensor_time_min 0.123 against 0.5: fails; channels_last_max not observed)"
+    )
+
+
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [

@@ -18,6 +18,7 @@ from gpuatlas.publish.sources import check_sources
 from gpuatlas.tables.convert import convert
 
 ARCHITECTURES = ROOT / "config" / "architectures.yaml"
+TARGETS = ROOT / "config" / "targets.yaml"
 
 
 def study_of(recordings: Path, **settings: object) -> Study:
@@ -167,7 +168,9 @@ def test_the_plan_of_a_smaller_window_is_refused_with_the_tables(tmp_path):
     partition = {"architecture": "h200", "target": "baseline"}
     convert([capture / "report.ncu-repz"], tmp_path / "tables", partition=partition)
     with pytest.raises(InputRefused, match=r"plan\.json: states configs_measured 102, but .* give 109"):
-        describe("h200/baseline", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+        describe(
+            "h200/baseline", origin="recorded", results=tmp_path, architectures=ARCHITECTURES, targets=TARGETS
+        )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,9 @@ def test_a_cut_table(tmp_path, table):
     path = tmp_path / "tables" / table / "architecture=h200/target=opt1/part.parquet"
     cut(path, 100)
     with pytest.raises(InputRefused) as caught:
-        describe("h200/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES)
+        describe(
+            "h200/opt1", origin="recorded", results=tmp_path, architectures=ARCHITECTURES, targets=TARGETS
+        )
     assert str(caught.value).startswith(f"{path}: is not a readable Parquet table; delete it")
 
 

@@ -58,7 +58,7 @@ COMPARISONS = [
 ]
 STAGE_SOURCES = {
     "convert": ["ncurep/*.py", "tables/*.py", "names.py", "capture/refused.py"],
-    "describe": ["publish/cell.py", "capture/refused.py"],
+    "describe": ["publish/cell.py", "capture/refused.py", "workload/evidence.py"],
     "compare": ["compare/*", "tables/schema.py", "names.py"],
     "quality": ["publish/quality.py", "publish/device.py"],
     "figures": ["figures/*"],

@@ -32,6 +32,7 @@ rule describe:
         "results/cells/{architecture}/{target}/capture/plan.json",
         lambda wildcards: measured_files(cell_of(wildcards)),
         "config/architectures.yaml",
+        "config/targets.yaml",
         stage_sources("describe"),
     output:
         "results/cells/{architecture}/{target}/cell.json",

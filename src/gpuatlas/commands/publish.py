@@ -35,11 +35,14 @@ def describe(
     origin: Annotated[str, typer.Option(help="captured, recorded or imported.")],
     results: Results = Path("results"),
     architectures: Architectures = Path("config/architectures.yaml"),
+    targets: Annotated[Path, typer.Option(help="The targets that there are.")] = Path("config/targets.yaml"),
 ) -> None:
     """Write a cell's manifest, cell.json, from its files and tables."""
     from gpuatlas.publish.cell import describe as describe_cell
 
-    manifest = describe_cell(cell, origin=origin, results=results, architectures=architectures)
+    manifest = describe_cell(
+        cell, origin=origin, results=results, architectures=architectures, targets=targets
+    )
     console.note(f"{cell}: {manifest['launches']} launches, {origin}")
 
 

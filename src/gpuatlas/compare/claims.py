@@ -168,14 +168,19 @@ def _verdict(claim: Claim, cell: Cell, kind: str, study: Study, figures: Figures
         subject = Subject(claim.name, number, cell, kind, check)
         results.append(_check(subject, measured, reference, figures))
     cells = tuple(used.values())
-    if not cell.absent and cell.in_effect == "false":
+    if _idle(cell):
         text = f"{claim.target} did not take effect on {cell.architecture}, by evidence"
         return Verdict(claim, cell, kind, "not_in_effect", text, tuple(results), cells)
-    idle = next((c for c in cells if c is not cell and not c.absent and c.in_effect == "false"), None)
+    idle = next((c for c in cells if c is not cell and _idle(c)), None)
     if idle is not None:
         text = f"{idle.name} did not take effect, by evidence"
         return Verdict(claim, cell, kind, "not_measured", text, tuple(results), cells)
     return Verdict(claim, cell, kind, *_combine(results), tuple(results), cells)
+
+
+def _idle(cell: Cell) -> bool:
+    """Whether evidence of a whole step says that the target had no effect; part of a step cannot."""
+    return not cell.absent and not cell.unknown and cell.in_effect == "false"
 
 
 def _cell(study: Study, architecture: str, target: str) -> Cell:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +130,18 @@ def _evidence(cell: Cell) -> str | None:
     """Return what shows that the target was in effect, in words."""
     if cell.absent:
         return None
-    checks = (cell.manifest.get("evidence") or {}).get("checks") or []
-    seen = "; ".join(
-        f"{c['name']} {c['observed']} against {c['threshold']}: {'ok' if c['ok'] else 'fails'}"
-        for c in checks
-    )
-    return f"in effect: {cell.in_effect}" + (f" ({seen})" if seen else "")
+    evidence = cell.manifest.get("evidence") or {}
+    seen = "; ".join(_observed(check) for check in evidence.get("checks") or [])
+    source = f", from {', '.join(evidence['source'])}" if evidence.get("source") else ""
+    return f"in effect: {cell.in_effect}{source}" + (f" ({seen})" if seen else "")
+
+
+def _observed(check: Mapping[str, Any]) -> str:
+    if check["ok"] is None:
+        return f"{check['name']} not observed"
+    value = check["observed"]
+    shown = f"{value:.3g}" if isinstance(value, float) else value
+    return f"{check['name']} {shown} against {check['threshold']}: {'ok' if check['ok'] else 'fails'}"
 
 
 def _entry(verdict: Verdict, results: Path) -> dict[str, Any]:

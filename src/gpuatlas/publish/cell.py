@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuatlas.errors import InputRefused
@@ -11,6 +12,8 @@ from gpuatlas.files import read_json, sha256, write_json
 from gpuatlas.publish.device import load_architecture, require_architecture
 from gpuatlas.publish.recording import AGAIN, check_beside, read_evidence
 from gpuatlas.tables.read import read_columns
+from gpuatlas.workload.evidence import failures, judge
+from gpuatlas.workload.targets import load_target
 
 SCHEMA_VERSION = 1
 CONVERT = "delete it and convert the report again"
@@ -18,7 +21,7 @@ CONVERT = "delete it and convert the report again"
 _VERSIONS = {"ncu": "ncu_version", "cuda": "cuda_version", "driver": "driver_version"}
 
 
-def describe(name: str, *, origin: str, results: Path, architectures: Path) -> dict[str, Any]:
+def describe(name: str, *, origin: str, results: Path, architectures: Path, targets: Path) -> dict[str, Any]:
     """Write ``results/cells/{name}/cell.json`` from the cell's files and tables.
 
     Parameters
@@ -31,6 +34,8 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         Folder of the results.
     architectures
         ``config/architectures.yaml``: a report belongs to an architecture by compute capability.
+    targets
+        ``config/targets.yaml``: what must be seen of a target. Of an import only kernel names can tell.
 
     Returns
     -------
@@ -40,7 +45,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     Raises
     ------
     ConfigError
-        If the cell's architecture is not in `architectures`.
+        If the cell's architecture is not in `architectures`, or an import's target not in `targets`.
     InputRefused
         If the report was measured on another architecture, or a file that the manifest needs is not valid.
     """
@@ -49,7 +54,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     folder = results / "cells" / name
     place = Path(f"architecture={architecture}") / f"target={target}" / "part.parquet"
     tables = {table: results / "tables" / table / place for table in ("launches", "metrics", "session")}
-    launches = read_columns(tables["launches"], ["key", "duration_ns"], CONVERT)
+    launches = read_columns(tables["launches"], ["key", "demangled", "function", "duration_ns"], CONVERT)
     plan = check_beside(folder / "capture", folder / "timing", name, entry, keys=launches["key"].to_pylist())
     refused = plan.get("refused")
     if refused is None:
@@ -69,6 +74,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
     weighted = step is not None or plan.get("mode") == "first:inf"
     whole_gpu = device["sm_count"] in entry["sm_counts"]
     durations = launches["duration_ns"]
+    evidence = _of_names(launches, target, targets) if origin == "imported" else _evidence(folder)
     manifest = {
         "schema": SCHEMA_VERSION,
         "cell": name,
@@ -81,12 +87,12 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path) -> d
         "refused": refused,
         "coverage": coverage,
         "step": step,
-        "evidence": _evidence(folder),
+        "evidence": evidence,
         "device": device,
         "versions": versions,
         "launches": len(durations) if refused is None else None,
         "gpu_time_ns": pc.sum(durations).as_py(),
-        "notes": _notes(plan, refused, origin, device, entry, weighted=weighted),
+        "notes": _notes(plan, refused, origin, device, entry, evidence=evidence, weighted=weighted),
         "files": {
             str(path.relative_to(folder)): sha256(path)
             for path in sorted(folder.rglob("*"))
@@ -104,6 +110,7 @@ def _notes(
     device: Mapping[str, Any],
     architecture: Mapping[str, Any],
     *,
+    evidence: dict[str, Any],
     weighted: bool,
 ) -> list[str]:
     """Return what a reader must know of a cell, a sentence each."""
@@ -115,6 +122,8 @@ def _notes(
         notes.append(f"the device calls itself {device['name']}")
     if origin == "imported" and not covered:
         notes.append("imported, coverage unknown: shown by itself, compared with nothing")
+        if failed := failures(evidence):
+            notes.append(f"its kernels' names speak against its target: {failed}")
     if window is not None:
         notes.append(f"a window ({window}): it covers no step and is comparable with nothing")
     if refused is not None:
@@ -132,9 +141,21 @@ def _notes(
 def _evidence(folder: Path) -> dict[str, Any]:
     path = folder / "timing" / "evidence.json"
     if path.is_file():
-        found = read_evidence(path)
-        return {"in_effect": found["in_effect"], "checks": found["checks"]}
-    return {"in_effect": "unknown", "checks": []}
+        return _kept(read_evidence(path))
+    return {"in_effect": "unknown", "checks": [], "source": []}
+
+
+def _of_names(launches: pa.Table, target: str, targets: Path) -> dict[str, Any]:
+    """Judge by the kernels' names in an import whether its target was in effect."""
+    names = pc.coalesce(launches["demangled"].cast("string"), launches["function"].cast("string"))
+    kernels = pa.table({"name": names, "duration_ns": pc.fill_null(launches["duration_ns"], 0.0)})
+    return _kept(
+        judge(load_target(targets, target), None, kernels) | {"source": ["kernel names of an import"]}
+    )
+
+
+def _kept(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    return {"in_effect": evidence["in_effect"], "checks": evidence["checks"], "source": evidence["source"]}
 
 
 def _step(timing: Path) -> dict[str, Any] | None:

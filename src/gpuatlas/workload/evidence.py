@@ -2,19 +2,25 @@
 
 A flag is no proof: stacks exist in which TF32 or channels-last is asked for and nothing changes. Each check
 compares an observation with a threshold of the target (see `gpuatlas.workload.targets.EVIDENCE`).
+
+Judging needs no torch; only observing memory formats does.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import torch
-from torch import Tensor, nn
 
-from gpuatlas.workload.apply import Prepared
 from gpuatlas.workload.targets import Target
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gpuatlas.workload.apply import Prepared
 
 # Convolution and matrix multiplication by cuDNN, cuBLAS, CUTLASS and Triton templates, by their names.
 _MULTIPLIES = re.compile(
@@ -89,6 +95,8 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
     volume
         image (1, 1, d, h, w) and mask (1, 2, d, h, w) on the device.
     """
+    import torch
+
     results: list[str] = []
     inputs: list[str] = []
 
@@ -96,7 +104,7 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
         inputs.append(_format(given[0]))
         results.append(_format(result))
 
-    convolutions = (module for module in prepared.network.modules() if isinstance(module, nn.Conv3d))
+    convolutions = (module for module in prepared.network.modules() if isinstance(module, torch.nn.Conv3d))
     handles = [module.register_forward_hook(look) for module in convolutions]
     try:
         with torch.no_grad():
@@ -114,6 +122,8 @@ def observe_formats(prepared: Prepared, volume: tuple[Tensor, Tensor]) -> Format
 
 
 def _format(tensor: Tensor) -> str:
+    import torch
+
     last = tensor.is_contiguous(memory_format=torch.channels_last_3d)
     contiguous = tensor.is_contiguous()
     if last and contiguous:
