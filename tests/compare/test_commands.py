@@ -66,8 +66,15 @@ def test_a_table_that_is_missing_or_damaged(results):
 
 def test_a_manifest_that_is_missing_or_damaged(results):
     path = results / "cells" / "h200" / "opt1" / "cell.json"
-    path.write_text("{")
-    refused(gpuatlas("compare", "--results", results), 3, str(path), "not valid JSON")
+    whole = json.loads(path.read_text())
+    for content, says in (
+        ("{", "not valid JSON"),
+        ("{}", "'cell' is a required property"),
+        (json.dumps(whole | {"coverage": {"time": "x"}}), "key 'coverage.time': 'x' is not of type"),
+        (json.dumps(whole | {"cell": "h200/baseline"}), "is of cell 'h200/baseline'"),
+    ):
+        path.write_text(content)
+        refused(gpuatlas("compare", "--results", results), 3, str(path), says, "delete it and run")
     path.unlink()
     refused(gpuatlas("compare", "--results", results), 3, str(path), "is missing")
 

@@ -4,10 +4,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuatlas.config import violation
 from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.files import read_json
 
 REMEDY = "delete it and run the workflow again"
+
+_SHARES = {"type": ["object", "null"], "properties": {"time": {"type": ["number", "null"]}}}
+_MANIFEST = {
+    "type": "object",
+    "required": ["cell", "comparable", "window", "coverage", "evidence", "device"],
+    "properties": {
+        "cell": {"type": "string"},
+        "comparable": {"type": "boolean"},
+        "window": {"type": ["string", "null"]},
+        "coverage": _SHARES,
+        "step": {"type": ["object", "null"]},
+        "evidence": {"type": "object", "required": ["in_effect", "checks"]},
+        "device": {"type": "object"},
+    },
+}
 
 REFUSED = "counters refused"
 """How a cell without permitted counters is called in tables, verdicts and figures."""
@@ -161,4 +177,9 @@ def _cell(results: Path, entry: dict[str, Any]) -> Cell:
         if not path.is_file():
             raise InputRefused(f"{path}: is missing though the cell is {origin}; run the workflow for it")
         manifest = read_json(path, REMEDY)
+        wrong = violation(manifest, _MANIFEST)
+        if wrong is not None:
+            raise InputRefused(f"{path}: {wrong}; {REMEDY}")
+        if manifest["cell"] != f"{architecture}/{target}":
+            raise InputRefused(f"{path}: is of cell {manifest['cell']!r}; {REMEDY}")
     return Cell(architecture, target, origin, entry.get("reason"), entry.get("site"), manifest)
