@@ -34,6 +34,23 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Let the error of a full disk name `path`: a write does not know its file, and a copy names its source.
+
+    Raises
+    ------
+    OSError
+        As the block raises it; where there is no space for `path`, naming it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise
+
+
+@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed to `path` if the block succeeds and removed if it fails.
 
@@ -51,17 +68,13 @@ def whole(path: Path) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        # mkstemp makes files private; what is written here is as public as the umask lets any file be.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    except OSError as error:
-        # A write does not know its file's name, and a copy names its source.
-        if error.errno in _NO_SPACE:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-        raise
+        with named(path):
+            yield temporary
+            # mkstemp makes files private; what is written here is as public as the umask lets any file be.
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

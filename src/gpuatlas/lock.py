@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuatlas.errors import ConfigError
+from gpuatlas.files import make_folder
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def locked(folder: Path) -> Iterator[None]:
     ConfigError
         Another process keeps it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     # Open for writing: NFS locks no other. The file stays, as removing it would let two processes in.
     with (folder / ".lock").open("a") as file:
         try:

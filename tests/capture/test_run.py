@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import threading
 import time
@@ -102,6 +103,37 @@ def test_another_cell_s_timeline_is_refused(stand_in, request_of, key, held, wan
             assert not (folder / "calls.jsonl").exists()
         else:
             assert run.capture(request, FAST, Stop())["coverage_time"] == 1.0
+
+
+def test_a_full_disk_names_the_file(stand_in, request_of):
+    stand_in(step=STEP)
+    request = request_of()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            run.capture(request, FAST, Stop())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(request.state / "capture.json")
+    assert not request.out.exists()
+
+
+def test_a_full_disk_ends_the_profiler(stand_in, request_of):
+    stand_in(step=STEP)
+    request = request_of()
+    run.capture(request, FAST, Stop())
+    (request.state / "part-000.json").unlink()
+    log = request.state / "part-000.log"
+    log.unlink()
+    log.symlink_to("/dev/full")
+    stand_in(step=STEP, launch_s=10)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run.capture(request, FAST, Stop())
+    assert caught.value.filename == str(log)
+    assert children.read_text() == before
 
 
 def test_a_killed_profiler_fails_the_cell_and_the_same_command_goes_on(stand_in, request_of, recording):

@@ -238,6 +238,23 @@ def test_a_shorter_run_does_not_take_a_longer_one_s_state(phantoms, interrupted,
     assert len(json.loads((tmp_path / "out/loss.json").read_text())["loss"]) == STEPS + 1
 
 
+def test_a_full_disk_names_the_state(phantoms, tmp_path):
+    arguments = [str(a) for a in command(phantoms, tmp_path)[3:]]
+    code = f"""
+import resource, sys
+import gpuatlas.workload.train
+from gpuatlas.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, resource.RLIM_INFINITY))
+sys.argv = ["gpuatlas", *{arguments!r}]
+main()
+"""
+    done = call([sys.executable, "-c", code])
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].endswith(f"File too large: {tmp_path}/state/checkpoint.pt")
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [".lock"]
+
+
 def test_two_runs_in_one_state_folder(phantoms, interrupted, tmp_path):
     shutil.copytree(interrupted, tmp_path / "state")
     before = (tmp_path / "state/checkpoint.pt").read_bytes()

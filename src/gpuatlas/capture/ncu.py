@@ -15,6 +15,7 @@ from pathlib import Path
 from gpuatlas.capture.messages import CountersRefused, diagnose, lost_metrics, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
+from gpuatlas.files import named
 
 GRACE_S = 15.0
 """Seconds that a stopped profiler gets to end before it is killed."""
@@ -176,7 +177,7 @@ def run(
     outcome = Outcome()
     began = time.monotonic()
     said: list[str] = []
-    with log.open("w", encoding="utf-8") as record:
+    with named(log), log.open("w", encoding="utf-8") as record:
         try:
             process = subprocess.Popen(
                 list(command),
@@ -196,16 +197,20 @@ def run(
         watcher = threading.Thread(target=_stop_with, args=(process, stop), daemon=True)
         watcher.start()
         assert process.stdout is not None
-        for line in process.stdout:
-            record.write(line)
-            record.flush()
-            said.append(line)
-            found = profiled(line)
-            if found:
-                outcome.launches += 1
-                if found[1] is not None:
-                    outcome.passes[found[1]] += 1
-                on_launch()
+        try:
+            for line in process.stdout:
+                record.write(line)
+                record.flush()
+                said.append(line)
+                found = profiled(line)
+                if found:
+                    outcome.launches += 1
+                    if found[1] is not None:
+                        outcome.passes[found[1]] += 1
+                    on_launch()
+        except OSError:
+            _end(process)
+            raise
         status = process.wait()
         watcher.join()
     ended = time.monotonic()
@@ -248,12 +253,16 @@ def _stop_with(process: "subprocess.Popen[str]", stop: Stop) -> None:
     """End the profiler and its program when a stop is requested."""
     while process.poll() is None:
         if stop.requested.wait(0.2):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE_S)
-                os.killpg(process.pid, signal.SIGKILL)  # also what outlives the profiler
+            _end(process)
             return
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)  # also what outlives the profiler
 
 
 def version(ncu: str) -> str | None:

@@ -91,7 +91,11 @@ def finish(folder: Path) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     with whole(path) as partial, partial.open("wb") as file:
-        torch.save(content, file)
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # On a full disk torch fails in closing its archive; why it could not write comes before.
+            raise error.__context__ or error from None
         file.flush()
         os.fsync(file.fileno())  # before the rename: a machine that fails keeps the old state or has the new
 
