@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuatlas import console
 from gpuatlas.compare.claimfile import load_claims
-from gpuatlas.config import RECORDING, resolve
+from gpuatlas.config import RECORDING, TIMING, resolve
 from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.figures import FIGURES
 from gpuatlas.files import sha256, write_json
@@ -39,12 +39,7 @@ config.update(STUDY.config)
 
 SLURM_SITES = [name for name, site in STUDY.sites.items() if site["scheduler"] == "slurm"]
 TRAIN_FILES = ["steps.parquet", "loss.json", "sample.nii.gz", "sample.png", "environment.json"]
-TIMING_FILES = [
-    "timings.parquet",
-    "timeline.parquet",
-    "evidence.json",
-    "environment.json",
-]
+TIMING_FILES = list(TIMING)
 CLAIM_TABLES = ["verdicts", "checks", "reported"]
 TABLES = ["launches", "metrics", "rules", "session"]
 COMPARISONS = [
@@ -58,9 +53,21 @@ COMPARISONS = [
 ]
 STAGE_SOURCES = {
     "convert": ["ncurep/*.py", "tables/*.py", "names.py", "capture/refused.py"],
-    "describe": ["publish/cell.py", "capture/refused.py", "workload/evidence.py"],
-    "compare": ["compare/*", "tables/schema.py", "names.py"],
-    "quality": ["publish/quality.py", "publish/device.py"],
+    "describe": [
+        "publish/cell.py",
+        "publish/recording.py",
+        "publish/device.py",
+        "tables/read.py",
+        "capture/refused.py",
+        "workload/evidence.py",
+    ],
+    "compare": ["compare/*", "tables/schema.py", "tables/read.py", "names.py"],
+    "quality": [
+        "publish/quality.py",
+        "publish/recording.py",
+        "publish/device.py",
+        "workload/distance.py",
+    ],
     "figures": ["figures/*"],
     "report": ["publish/report.py", "publish/*.j2"],
 }
