@@ -61,6 +61,20 @@ def wait_for_ticks(folder: Path, cell: str, ticks: int, driver: Driver, seconds:
     wait_until(reached, seconds, f"{ticks} ticks of {cell}:\n{driver.text()}")
 
 
+def requeue_slowly(rig: Rig, cluster: str, job: str) -> Path:
+    """Requeue a job; it is COMPLETING until the file that is returned is deleted."""
+    hold = rig.folder / f"hold-{job}"
+    hold.touch()
+    rig.ask("scontrol", "-M", cluster, "requeue", job)
+    wait_until(lambda: queued(rig, cluster, job) == "COMPLETING", 30, f"{job} is completing")
+    return hold
+
+
+def queued(rig: Rig, cluster: str, job: str) -> str:
+    """squeue's word for a job."""
+    return rig.ask("squeue", "-M", cluster, "-h", "-t", "all", "-j", job, "-o", "%T").splitlines()[-1]
+
+
 def result(folder: Path, cell: str) -> str:
     return (folder / f"results/{cell}.txt").read_text()
 
@@ -202,6 +216,128 @@ done
 
 
 @listed
+def site_without_accounting(rig: Rig, folder: Path) -> None:
+    """With squeue alone, good, failed and cancelled jobs are told apart, forgotten ones by newer outputs alone."""
+    changes = {"jetstream2": {"cluster": "", "status": "squeue"}}
+    commands = {"a100/opt1": "bash -c 'exit 7'", "a100/opt2": "python ticks.py 600"}
+    study = case(folder, [A100, *commands], changes=changes, commands=commands)
+    driver = start_on_virtual(rig, study)
+    wait_for_ticks(study, "a100/opt2", 2, driver)
+    job = journal(study, "a100/opt2")[0][1]
+    rig.ask("scancel", job, cluster="virtual")
+    assert driver.wait(300) == 1, driver.text()
+    assert result(study, A100).startswith("3 ticks")
+    assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in driver.text()
+    assert driver.text().count("SLURM status is: 'FAILED'") == 3  # opt1 and its two retries
+    assert not (study / "results/a100/opt1.txt").exists()
+    down_then_forgetful(rig, study)
+
+
+def start_on_virtual(rig: Rig, study: Path, *arguments: str, name: str = "output") -> Driver:
+    command = ["snakemake", *arguments, "--profile", "profiles/slurm", "--config", "site=jetstream2"]
+    return rig.start_command(
+        command, study, study / f"{name}.txt", {"GPUATLAS_ACCOUNT": ""}, cluster="virtual"
+    )
+
+
+def down_then_forgetful(rig: Rig, study: Path) -> None:
+    """A cell is done again while the controller is down, which costs no attempt.
+
+    Then its job is cancelled before it starts, and squeue forgets it at once.
+    """
+    configuration = rig.folder / "virtual/etc/slurm.conf"
+    text = configuration.read_text()
+    rig.ask("scontrol", "update", "nodename=vc-g01", "state=drain", "reason=x", cluster="virtual")
+    rig.shell(f"kill {rig.daemon_pid('virtual', 'slurmctld')}")
+    configuration.write_text(text.replace("MinJobAge=300", "MinJobAge=2"))
+    driver = start_on_virtual(rig, study, f"results/{A100}.txt", "--forcerun", "train_cell", name="again")
+    try:
+        wait_until(lambda: "is not submitted yet: Slurm does not answer" in driver.text(), 120, "it says so")
+    finally:
+        rig.shell(f"SLURM_CONF={configuration} slurmctld")
+    sent = re.compile(r"submitted with SLURM jobid (\d+)")
+    wait_until(lambda: sent.search(driver.text()) is not None, 120, "the job is sent")
+    assert "Trying to restart" not in driver.text()
+    first = sent.findall(driver.text())[0]
+    # A driver that asks in the moment before it is forgotten would see it cancelled.
+    driver.signal(signal.SIGSTOP)
+    rig.ask("scancel", first, cluster="virtual")
+    known = ["squeue", "--noheader", "--states=all", "--format=%i"]
+    wait_until(lambda: first not in rig.ask(*known, cluster="virtual").split(), 150, "squeue forgets it")
+    driver.signal(signal.SIGCONT)
+    wait_until(lambda: f"SLURM-job '{first}' failed" in driver.text(), 200, "the job is seen as lost")
+    configuration.write_text(text)
+    rig.ask("scontrol", "reconfigure", cluster="virtual")
+    rig.ask("scontrol", "update", "nodename=vc-g01", "state=resume", cluster="virtual")
+    assert driver.wait(200) == 0, driver.text()
+    assert result(study, A100).startswith(f"3 ticks, last by {sent.findall(driver.text())[1]}")
+
+
+@listed
+def equal_numbers_on_two_clusters(rig: Rig, folder: Path) -> None:
+    """The second job of a number is refused and done under another; Ctrl-C spares a stranger's job of that number.
+
+    And where one of the two does not answer, the other's jobs go on.
+    """
+    changes = {"expanse": {"cluster": "east", "gpu_request": "none", "partition": "gpu"},
+               "jetstream2": {"cluster": "west", "partition": "gpu"}}  # fmt: skip
+    study = case(folder / "refused", [V100, A100], ticks=20, changes=changes)
+    driver = start(rig, study)
+    assert driver.wait(300) == 0, driver.text()
+    assert re.search(r"SLURM jobid 5000001 is in use on (east|west) as well as on (east|west)", driver.text())
+    east, west = states(rig, study, "east"), states(rig, study, "west")
+    ids = [job["JobIDRaw"] for job in east + west if job["State"] == "COMPLETED"]
+    assert len(ids) == len(set(ids)) == 2
+    [refused] = [job for job in east + west if job["State"] != "COMPLETED"]
+    assert refused["State"].startswith("CANCELLED")
+    for cell in (V100, A100):
+        assert_each_tick_once(study, cell, 20)
+    spared(rig, folder / "spared", changes)
+    one_does_not_answer(rig, folder / "silent")
+
+
+def spared(rig: Rig, folder: Path, changes: dict[str, dict[str, str]]) -> None:
+    def submit(cluster: str) -> int:
+        asked = ["-t", "10", "-A", "abc123", "--output=/dev/null", "--mem=10", "--wrap=sleep 300"]
+        return int(rig.ask("sbatch", "-M", cluster, "--parsable", *asked).split(";")[0])
+
+    next_number = {cluster: submit(cluster) + 1 for cluster in ("east", "west")}
+    behind = min(next_number, key=lambda cluster: next_number[cluster])
+    while next_number[behind] < max(next_number.values()):
+        next_number[behind] = submit(behind) + 1
+    study = case(folder, [A100], ticks=600, changes=changes)
+    driver = start(rig, study)
+    wait_for_ticks(study, A100, 2, driver)
+    [ours] = [job["JobIDRaw"] for job in states(rig, study, "west")]
+    stranger = str(submit("east"))
+    assert stranger == ours
+    driver.signal(signal.SIGINT)
+    driver.wait(120)
+    assert [job["State"].split()[0] for job in states(rig, study, "west")] == ["CANCELLED"]
+    assert rig.ask("squeue", "-M", "east", "-h", "-j", stranger, "-o", "%T").splitlines()[-1] in (
+        "RUNNING",
+        "PENDING",
+    )
+    rig.ask("scancel", "-M", "east,west", "-u", "root")
+
+
+def one_does_not_answer(rig: Rig, folder: Path) -> None:
+    """A cluster whose controller is down holds up no job of another."""
+    changes = {"jetstream2": {"cluster": "west", "partition": "gpu", "status": "squeue"}}
+    commands = {V100: "python ticks.py 5"}
+    study = case(folder, [V100, A100], ticks=60, second=[V100], commands=commands, changes=changes)
+    driver = start(rig, study)
+    wait_for_ticks(study, A100, 2, driver)
+    rig.shell(f"kill {rig.daemon_pid('west', 'slurmctld')}")
+    try:
+        wait_until((study / f"results/{V100}.second").exists, 150, "the other cluster's jobs are done")
+    finally:
+        rig.shell(f"SLURM_CONF={rig.folder}/west/etc/slurm.conf slurmctld")
+    assert driver.wait(300) == 0, driver.text()
+    assert len(assert_each_tick_once(study, A100, 60)) == 1
+
+
+@listed
 def failure_and_growth(rig: Rig, folder: Path) -> None:
     """A failing command: its cause and log are shown; each retry is a job of its own with twice the time."""
     command = "bash -c 'echo the disk is full >&2; exit 7'"
@@ -220,22 +356,32 @@ def failure_and_growth(rig: Rig, folder: Path) -> None:
 
 @listed
 def driver_killed_and_run_again(rig: Rig, folder: Path) -> None:
-    """After kill -9 the same command waits for the job that still runs, and keeps what ended meanwhile."""
-    study = case(folder, [V100, A100], ticks=40, commands={A100: "python ticks.py 8"})
+    """After kill -9 the same command waits for what is left, also for a requeued job, and keeps what ended."""
+    requeued = "a100/opt1"
+    study = case(folder, [V100, A100, requeued], ticks=40, commands={A100: "python ticks.py 8"})
     driver = start(rig, study)
-    wait_for_ticks(study, V100, 2, driver)
-    wait_for_ticks(study, A100, 2, driver)
+    for cell in (V100, A100, requeued):
+        wait_for_ticks(study, cell, 2, driver)
     driver.signal(signal.SIGKILL)
     driver.wait(30)
     wait_until((study / f"results/{A100}.txt").exists, 120, "the short job ends without a driver")
     unlock = rig.start_command(["snakemake", "--unlock", *SNAKEMAKE[1:]], study, study / "unlock.txt")
     assert unlock.wait(120) == 0, unlock.text()
+    job = journal(study, requeued)[0][1]
+    hold = requeue_slowly(rig, "jetstream2", job)
     again = start(rig, study, name="again")
+    try:
+        wait_until(lambda: f"(SLURM jobid {job}): waiting for it" in again.text(), 120, "it is taken over")
+    finally:
+        hold.unlink()
+    wait_until(lambda: queued(rig, "jetstream2", job) == "PENDING", 60, "it is back in the queue")
+    rig.ask("scontrol", "-M", "jetstream2", "update", f"jobid={job}", "starttime=now")
     assert again.wait(300) == 0, again.text()
-    assert again.text().count("was left in Slurm by an earlier run") == 1, again.text()
-    for cell, ticks, cluster in ((V100, 40, "expanse"), (A100, 8, "jetstream2")):
+    assert again.text().count("was left in Slurm by an earlier run") == 2, again.text()
+    for cell, ticks in ((V100, 40), (A100, 8), (requeued, 40)):
         assert len(assert_each_tick_once(study, cell, ticks)) == 1
-        assert [entry["State"] for entry in states(rig, study, cluster)] == ["COMPLETED"]
+    assert [entry["State"] for entry in states(rig, study, "expanse")] == ["COMPLETED"]
+    assert [entry["State"] for entry in states(rig, study, "jetstream2")] == ["COMPLETED"] * 2
     third = start(rig, study, name="third")
     assert third.wait(120) == 0
     assert "Nothing to be done" in third.text()
@@ -308,16 +454,24 @@ def training(study: Path) -> bool:
 
 @listed
 def cancelled_from_outside(rig: Rig, folder: Path) -> None:
-    """The run ends, says so, and does not submit again what somebody cancelled."""
-    study = case(folder, [V100], ticks=600)
+    """The run ends, says so, and does not submit again what somebody cancelled, also while it was requeued."""
+    requeued = "v100/opt1"
+    study = case(folder, [V100, requeued], ticks=600)
     driver = start(rig, study)
-    wait_for_ticks(study, V100, 2, driver)
-    [job] = states(rig, study, "expanse")
-    rig.ask("scancel", "-M", "expanse", job["JobIDRaw"])
+    jobs = []
+    for cell in (V100, requeued):
+        wait_for_ticks(study, cell, 2, driver)
+        jobs.append(journal(study, cell)[0][1])
+    hold = requeue_slowly(rig, "expanse", jobs[1])
+    rig.ask("scancel", "-M", "expanse", *jobs)
+    hold.unlink()
     assert driver.wait(200) == 1, driver.text()
-    assert f"SLURM-job '{job['JobIDRaw']}' failed, SLURM status is: 'CANCELLED'" in driver.text()
-    [only] = states(rig, study, "expanse")
-    assert only["State"].startswith("CANCELLED by")
+    for job in jobs:
+        assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in driver.text()
+    recorded = {entry["JobIDRaw"]: entry["State"] for entry in states(rig, study, "expanse")}
+    assert sorted(recorded) == sorted(jobs)
+    assert recorded[jobs[0]].startswith("CANCELLED by")
+    assert recorded[jobs[1]] == "REQUEUED"  # sacct does not know that it ended
 
 
 @listed
@@ -335,74 +489,6 @@ def interrupted(rig: Rig, folder: Path) -> None:
         assert job["State"].startswith("CANCELLED"), job
     # What was done is kept: the next run goes on.
     assert len(journal(study, V100)) >= 2
-
-
-@listed
-def equal_numbers_on_two_clusters(rig: Rig, folder: Path) -> None:
-    """The second job of a number is refused and done under another; Ctrl-C spares a stranger's job of that number."""
-    changes = {"expanse": {"cluster": "east", "gpu_request": "none", "partition": "gpu"},
-               "jetstream2": {"cluster": "west", "partition": "gpu"}}  # fmt: skip
-    study = case(folder / "refused", [V100, A100], ticks=20, changes=changes)
-    driver = start(rig, study)
-    assert driver.wait(300) == 0, driver.text()
-    assert re.search(r"SLURM jobid 5000001 is in use on (east|west) as well as on (east|west)", driver.text())
-    east, west = states(rig, study, "east"), states(rig, study, "west")
-    ids = [job["JobIDRaw"] for job in east + west if job["State"] == "COMPLETED"]
-    assert len(ids) == len(set(ids)) == 2
-    [refused] = [job for job in east + west if job["State"] != "COMPLETED"]
-    assert refused["State"].startswith("CANCELLED")
-    for cell in (V100, A100):
-        assert_each_tick_once(study, cell, 20)
-    spared(rig, folder / "spared", changes)
-
-
-def spared(rig: Rig, folder: Path, changes: dict[str, dict[str, str]]) -> None:
-    def submit(cluster: str) -> int:
-        asked = ["-t", "10", "-A", "abc123", "--output=/dev/null", "--mem=10", "--wrap=sleep 300"]
-        return int(rig.ask("sbatch", "-M", cluster, "--parsable", *asked).split(";")[0])
-
-    next_number = {cluster: submit(cluster) + 1 for cluster in ("east", "west")}
-    behind = min(next_number, key=lambda cluster: next_number[cluster])
-    while next_number[behind] < max(next_number.values()):
-        next_number[behind] = submit(behind) + 1
-    study = case(folder, [A100], ticks=600, changes=changes)
-    driver = start(rig, study)
-    wait_for_ticks(study, A100, 2, driver)
-    [ours] = [job["JobIDRaw"] for job in states(rig, study, "west")]
-    stranger = str(submit("east"))
-    assert stranger == ours
-    driver.signal(signal.SIGINT)
-    driver.wait(120)
-    assert [job["State"].split()[0] for job in states(rig, study, "west")] == ["CANCELLED"]
-    assert rig.ask("squeue", "-M", "east", "-h", "-j", stranger, "-o", "%T").splitlines()[-1] in (
-        "RUNNING",
-        "PENDING",
-    )
-    rig.ask("scancel", "-M", "east,west", "-u", "root")
-
-
-@listed
-def site_without_accounting(rig: Rig, folder: Path) -> None:
-    """With squeue alone, good, failed and cancelled jobs are told apart, and the run ends."""
-    changes = {"jetstream2": {"cluster": "", "status": "squeue"}}
-    commands = {"a100/opt1": "bash -c 'exit 7'", "a100/opt2": "python ticks.py 600"}
-    study = case(folder, [A100, *commands], changes=changes, commands=commands)
-    command = ["snakemake", "--profile", "profiles/slurm", "--config", "site=jetstream2"]
-    driver = rig.start_command(
-        command, study, study / "output.txt", {"GPUATLAS_ACCOUNT": ""}, cluster="virtual"
-    )
-    wait_for_ticks(study, "a100/opt2", 2, driver)
-    name = (study / ".snakemake/slurm_run_name").read_text().strip()
-    lines = rig.ask(
-        "squeue", "-h", "-t", "R", f"--name={name}", "-o", "%i %k", cluster="virtual"
-    ).splitlines()
-    [job] = [line.split()[0] for line in lines if line.endswith("opt2")]
-    rig.ask("scancel", job, cluster="virtual")
-    assert driver.wait(300) == 1, driver.text()
-    assert result(study, A100).startswith("3 ticks")
-    assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in driver.text()
-    assert driver.text().count("SLURM status is: 'FAILED'") == 3  # opt1 and its two retries
-    assert not (study / "results/a100/opt1.txt").exists()
 
 
 @listed

@@ -56,6 +56,13 @@ C
 chmod 600 /etc/slurm/slurmdbd.conf
 slurmdbd
 
+# A job is COMPLETING for as long as its file is there.
+cat > "$B/epilog" <<C
+#!/bin/sh
+while [ -e "$B/hold-\$SLURM_JOB_ID" ]; do sleep 0.2; done
+C
+chmod 755 "$B/epilog"
+
 # --- clusters
 cluster() { # name port first-job gpu node cpus memory accounting partitions...
     local c=$1 p=$2 first=$3 gpu=$4 node=$5 cpus=$6 memory=$7 accounting=$8; shift 8
@@ -97,6 +104,7 @@ SlurmdTimeout=15
 KillWait=5
 WaitTime=0
 JobRequeue=1
+Epilog=$B/epilog
 DefMemPerCPU=4000
 SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=5,requeue_setup_env_fail
 PreemptType=preempt/partition_prio
