@@ -264,7 +264,7 @@ def down_then_forgetful(rig: Rig, study: Path) -> None:
     rig.ask("scancel", first, cluster="virtual")
     known = ["squeue", "--noheader", "--states=all", "--format=%i"]
     wait_until(lambda: first not in rig.ask(*known, cluster="virtual").split(), 150, "squeue forgets it")
-    driver.signal(signal.SIGCONT)
+    driver.process.send_signal(signal.SIGCONT)  # nsenter, which stopped with its child and wakes it
     wait_until(lambda: f"SLURM-job '{first}' failed" in driver.text(), 200, "the job is seen as lost")
     configuration.write_text(text)
     rig.ask("scontrol", "reconfigure", cluster="virtual")
