@@ -271,16 +271,23 @@ def forget_absent_cells():
             shutil.rmtree(folder)
 
 
-def unpacked():
-    """What `tar` leaves out of published results: states, and what is kept of cells that left the study."""
+def write_study(params, output):
+    """Write down the study and its configuration, and what `tar` leaves out of the published results."""
+    write_json(Path(output.study), params.study)
+    write_json(Path(output.config), params.config)
+    write_unpacked(output.unpacked)
+
+
+def write_unpacked(path):
+    """List what `tar` leaves out of published results: states, and what is kept of cells that left the study."""
     cells = {cell.name: cell for cell in STUDY.cells}
     left_out = ["results/unpacked.txt", ".state"]
-    for path in sorted(Path("results/cells").glob("*/*/*")):
-        cell = cells.get("/".join(path.parts[2:4]))
-        shown = cell is not None and (cell.quality if path.name == "quality" else cell.origin != "absent")
-        if not shown and path.name != ".state":
-            left_out.append(str(path))
-    return left_out
+    for folder in sorted(Path("results/cells").glob("*/*/*")):
+        cell = cells.get("/".join(folder.parts[2:4]))
+        shown = cell is not None and (cell.quality if folder.name == "quality" else cell.origin != "absent")
+        if not shown and folder.name != ".state":
+            left_out.append(str(folder))
+    Path(path).write_text("".join(f"{line}\n" for line in left_out), encoding="utf-8")
 
 
 def forget_quality():

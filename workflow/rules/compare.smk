@@ -17,9 +17,7 @@ rule study:
         "Writing down the study as configured"
     run:
         forget_absent_cells()
-        write_json(Path(output.study), params.study)
-        write_json(Path(output.config), params.config)
-        Path(output.unpacked).write_text("".join(f"{line}\n" for line in unpacked()), encoding="utf-8")
+        write_study(params, output)
 
 
 # How far a cell's target lies from baseline in quality: runs of the user, or those that a recording brings along.
