@@ -25,11 +25,13 @@ PAD = 32
 """Zero bytes behind the last message of a buffer: looking that far ahead is harmless."""
 _FEW = 32
 """So many metrics or fewer are searched for instances one by one."""
-# By the size of a value, which is a tag and an integer of up to 8 bytes: the highest bits of the integer's
-# bytes, and which of them are set. Nothing matches what stands here for other sizes.
+# By the size of a value, which is a tag and an integer of up to 5 bytes: where in 8 bytes from its own tag on
+# the highest bits of the integer's bytes are, and which are set. Nothing matches for other sizes.
 _HIGH_BITS, _SET_BITS = np.zeros(256, np.int64), np.ones(256, np.int64)
-_HIGH_BITS[2:10] = np.frombuffer(b"".join((b"\x80" * n).ljust(8, b"\0") for n in range(1, 9)), "<i8")
-_SET_BITS[2:10] = [0, *_HIGH_BITS[2:9]]
+_HIGH_BITS[2:7] = np.frombuffer(
+    b"".join((b"\0\0\0" + b"\x80" * n).ljust(8, b"\0") for n in range(1, 6)), "<i8"
+)
+_SET_BITS[2:7] = [0, *_HIGH_BITS[2:6]]
 Ints = npt.NDArray[np.int64]
 
 
@@ -315,8 +317,11 @@ def _instance_spans(metrics: Metrics) -> tuple[Ints, Ints, Ints]:
         starts.append(start)
         ends.append(end)
         more = (buffer.byte[last] == _INSTANCE_TAG) & (last < limit)
-        behind[active] = last
-        active, position, limit = active[more], last[more], limit[more]
+        if more.all():
+            position = last
+        else:
+            behind[active[~more]] = last[~more]
+            active, position, limit = active[more], last[more], limit[more]
     left = metrics.instances_end - behind
     flagged = (left == 2) & (buffer.byte[behind] == _FLAG_TAG) & (buffer.byte[behind + 1] <= 1)
     if not ((left == 0) | flagged).all():
@@ -342,25 +347,28 @@ def _few_spans(buffer: Buffer, rows: Ints, position: Ints, limit: Ints) -> tuple
 
 
 def _usual(buffer: Buffer, start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-    """Tell which instances are exactly a uint64 as correlation id and a double or a uint64 as value."""
+    """Tell which instances are exactly a uint64 as correlation id and a double or a uint64 as value.
+
+    Integers above 35 bits are told as unusual: an 8-byte look at them would not show their end.
+    """
     head = buffer.word[start]
     size = head >> 8 & 0xFF
     usual: npt.NDArray[np.bool_] = head & 0xFF00FF == _UINT64_TAG << 16 | _TEXT_TAG
-    usual &= _one_integer(buffer, start, size)
+    usual &= _one_integer(head, size)
     value = np.minimum(start + size + 2, end)
     head = buffer.word[value]
     size = head >> 8 & 0xFF
     usual &= value + size + 2 == end
-    integer = head & 0xFF00FF == _UINT64_TAG << 16 | _VALUE_TAG
-    integer &= _one_integer(buffer, value, size)
-    double = head & 0xFFFFFF == _DOUBLE_TAG << 16 | 9 << 8 | _VALUE_TAG
-    usual &= integer | double
+    form = head & 0xFFFFFF
+    integer = form & 0xFF00FF == _UINT64_TAG << 16 | _VALUE_TAG
+    integer &= _one_integer(head, size)
+    usual &= integer | (form == _DOUBLE_TAG << 16 | 9 << 8 | _VALUE_TAG)
     return usual
 
 
-def _one_integer(buffer: Buffer, at: Ints, size: Ints) -> npt.NDArray[np.bool_]:
-    """Tell of which values at `at`, of `size` bytes, the integer ends with the value."""
-    found: npt.NDArray[np.bool_] = buffer.word[at + 3] & _HIGH_BITS.take(size) == _SET_BITS.take(size)
+def _one_integer(head: Ints, size: Ints) -> npt.NDArray[np.bool_]:
+    """Tell of which values of `size` bytes, whose first bytes are `head`, the integer ends with the value."""
+    found: npt.NDArray[np.bool_] = head & _HIGH_BITS.take(size) == _SET_BITS.take(size)
     return found
 
 
