@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 from tests.containers.rig import STACK, USER, Docker, import_base, make_stack, reason_to_skip
-from tests.slurm.study import SITES, copy_study
+from tests.slurm.study import SITES, copy_study, give_runtime
 
 
 @dataclass
@@ -62,6 +62,8 @@ def images(docker: Docker, wheels: Path) -> Images:
     # One core each: three trainings side by side on a machine of two.
     changes = {site: {"cpus": 1} for site in SITES}
     copy_study(project, ["Snakefile", "workflow", "config", "profiles", "containers", "src"], changes)
+    for site, runtime in (("jetstream2", "docker"), ("stampede3", "apptainer")):
+        give_runtime(project, site, runtime)
     make_stack(project, wheels)
     pip = f"PIP_OPTIONS=--no-index --find-links={(docker.folder / 'wheels.url').read_text()}"
     folder = Path("containers/images")

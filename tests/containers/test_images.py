@@ -11,6 +11,7 @@ import yaml
 from tests.containers.conftest import Images
 from tests.containers.rig import BASE, LIGHT, STACK, USER
 from tests.slurm.rig import Rig, reason_to_skip
+from tests.slurm.study import give_runtime
 
 pytestmark = pytest.mark.system
 
@@ -239,11 +240,9 @@ def rig() -> Rig:
 def test_one_cell_in_both_images_and_outside_in_slurm_jobs(images, rig):
     """The same cell at three sites by one command: in the SIF, in the Docker image, and without a container."""
     project = images.project
-    for name, runtime, command in (("expanse", "apptainer", "apptainer"), ("jetstream2", "docker", "docker")):
-        path = project / f"config/sites/{name}.yaml"
-        site = yaml.safe_load(path.read_text())
-        site["container"] |= {"runtime": runtime, "command": command, "options": []}
-        path.write_text(yaml.safe_dump(site))
+    for site, runtime in (("expanse", "apptainer"), ("jetstream2", "docker")):
+        give_runtime(project, site, runtime, options=[])
+    give_runtime(project, "stampede3", "none", command="")
     config = yaml.safe_load((project / "config/config.yaml").read_text())
     config |= {
         "targets": ["baseline"],

@@ -41,6 +41,14 @@ def copy_study(folder: Path, parts: Sequence[str], changes: Mapping[str, Mapping
     return folder
 
 
+def give_runtime(project: Path, site: str, runtime: str, **more: Any) -> None:
+    """Let a site of a copied study run images by `runtime`; `more` are further ``container`` keys."""
+    path = project / "config/sites" / f"{site}.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["container"] |= {"runtime": runtime, "command": runtime} | more
+    path.write_text(yaml.safe_dump(content))
+
+
 def case(
     folder: Path,
     cells: Sequence[str],
