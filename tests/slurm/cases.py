@@ -96,14 +96,15 @@ def time_limit_that_needs_two_retries(rig: Rig, folder: Path) -> None:
     driver = start(rig, study)
     assert driver.wait(900) == 0, driver.text()
     jobs = assert_each_tick_once(study, V100, 150)
-    assert len(jobs) == 3
-    assert result(study, V100).startswith(f"150 ticks, last by {jobs[-1]}")
     seen = states(rig, study, "expanse")
-    assert [entry["JobIDRaw"] for entry in seen] == jobs
     assert [entry["TimelimitRaw"] for entry in seen] == ["1", "2", "4"]
+    # On a busy machine the first may be warned before it has done anything.
+    assert len(jobs) >= 2
+    assert jobs == [entry["JobIDRaw"] for entry in seen][-len(jobs) :]
+    assert result(study, V100).startswith(f"150 ticks, last by {jobs[-1]}")
     # Warned, they ended by themselves: nobody had to be killed.
     assert [entry["State"] for entry in seen] == ["FAILED", "FAILED", "COMPLETED"]
-    assert driver.text().count("SIGTERM: saved after") >= 2
+    assert driver.text().count("SIGTERM: saved after") >= len(jobs) - 1
 
 
 @listed
