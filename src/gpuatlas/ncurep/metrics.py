@@ -121,6 +121,10 @@ class Buffer:
 
     def sized(self, at: Ints) -> tuple[Ints, Ints]:
         """Return where the length-delimited contents announced at `at` begin and end."""
+        first = self.byte[at]
+        if first.max(initial=0) < 0x80:
+            begin = at + 1
+            return begin, begin + first
         size, begin = self.varint(at)
         # A size beyond the buffer would wrap as a signed number; any such size is beyond its message too.
         return begin, begin + np.minimum(size, np.uint64(len(self.byte))).astype(np.int64)
@@ -168,12 +172,7 @@ def metric_spans(buffer: Buffer, first: Ints, limit: Ints) -> tuple[Ints, Ints, 
     active, position = np.arange(len(first)), first
     launches, starts, ends = [], [], []
     while active.size:
-        size = buffer.byte[position + 1]
-        if size.max() < 0x80:
-            start = position + 2
-            end = start + size
-        else:
-            start, end = buffer.sized(position + 1)
+        start, end = buffer.sized(position + 1)
         if (end > limit).any():
             raise WireError("a metric is longer than its launch")
         launches.append(active)
@@ -301,12 +300,7 @@ def _instance_spans(metrics: Metrics) -> tuple[Ints, Ints, Ints]:
     behind = np.empty_like(position)
     while active.size:
         if active.size > _FEW:
-            size = buffer.byte[position + 1]
-            if size.max() < 0x80:
-                start = position + 2
-                end = start + size
-            else:
-                start, end = buffer.sized(position + 1)
+            start, end = buffer.sized(position + 1)
             found, last = active, end
         else:
             # The few that have very many: a step in so small an array costs more than one in Python.

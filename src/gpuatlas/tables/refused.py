@@ -1,10 +1,10 @@
 """The tables of a capture whose counters were refused: every column, and no launch."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from gpuatlas import __version__
+from gpuatlas.files import sha256
 from gpuatlas.tables.session import session_table
 from gpuatlas.tables.write import Options, table_files
 
@@ -26,8 +26,7 @@ def write_refused(plan: Path, reason: str, out: Path, *, partition: Mapping[str,
     OSError
         If `out` cannot be written.
     """
-    with plan.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = sha256(plan)
     metadata = {"source": plan.name, "source_sha256": digest, "writer": f"gpuatlas {__version__}"}
     rows = [("source", plan.name), ("source_sha256", digest), ("counters_refused", reason)]
     with table_files(out, Options(dict(partition)), lambda: metadata) as files:
