@@ -32,9 +32,11 @@ def compared(tmp_path):
         studies.write_study(results, {f"{architecture}/baseline": "imported"})
         convert([report], results / "tables", partition={"architecture": architecture, "target": "baseline"})
         manifest = {
+            "cell": f"{architecture}/baseline",
             "comparable": False,
             "window": None,
             "coverage": None,
+            "evidence": {"in_effect": "unknown", "checks": []},
             "device": {"name": name, "compute_capability": capability, "sm_count": count},
         }
         folder = results / "cells" / architecture / "baseline"
