@@ -13,7 +13,7 @@ BIN := .venv/bin
 # Snakemake and its jobs find this environment's programs first.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-setup: .venv/.complete
+setup: .venv/.installed
 
 # torch comes first and without hashes, so that pip may take a CPU build where one is offered.
 .venv/.complete: requirements.lock pyproject.toml
@@ -22,6 +22,10 @@ setup: .venv/.complete
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	@touch $@
+
+# Apart, since it also compiles: where there is no compiler, the converter is slower and the rest as fast.
+.venv/.installed: .venv/.complete setup.py src/gpuatlas/ncurep/_native.c
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -10,6 +10,7 @@ A conversion ends in one of these ways:
 * ``noted``: a table differs, and the conversion says that it met fields which it does not know;
 * ``wrong``: a table differs and nothing was said.
 
+Metrics are read by the compiled decoder and by the one in numpy, which must agree (``both.py``).
 Unmutated files are in the run, and must be ``equal``: refusing everything would not do.
 """
 
@@ -23,11 +24,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.ncurep import both
 from tests.ncurep.report_files import peak_mib, unpack
 
 from gpuatlas import console
 from gpuatlas.errors import InputRefused
-from gpuatlas.ncurep import chunk, messages, metrics
+from gpuatlas.ncurep import chunk, instep, messages
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import outline
@@ -174,10 +176,11 @@ def run(seed: int, count: int, files: list[Path]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bases = [Base(path, folder) for path in files]
-        large, few = chunk._LARGE, metrics._FEW
+        large, few = chunk._LARGE, instep._FEW
+        chunk.decode_metrics, chunk.metrics_end = both.decode_metrics, both.metrics_end
         for number in range(count):
-            chunk._LARGE = 0 if number % 2 else large  # both ways in which metrics are found
-            metrics._FEW = few if number % 8 < 4 else 0  # and instances
+            chunk._LARGE = 0 if number % 2 else large  # with the bodies of sections left out, and not
+            instep._FEW = few if number % 8 < 4 else 0  # both ways in which numpy finds instances
             base = chance.choice(bases)
             how = "nothing" if number % EVERY == 0 else MUTATIONS[number % len(MUTATIONS)]
             mutant = base.data if how == "nothing" else mutate(base, how, chance)

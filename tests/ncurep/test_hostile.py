@@ -16,7 +16,7 @@ from tests.ncurep.report_files import ROOT, unpack
 from tests.ncurep.synthetic import Metric, write
 
 from gpuatlas.errors import InputRefused
-from gpuatlas.ncurep import chunk, metrics, source
+from gpuatlas.ncurep import chunk, instep, source
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.info import info
@@ -262,11 +262,11 @@ def decodes(path: Path) -> bool:
         return False
 
 
-@pytest.mark.parametrize("few", [0, metrics._FEW])
+@pytest.mark.parametrize("few", [0, instep._FEW])
 @pytest.mark.parametrize("large", [0, chunk._LARGE])
 def test_what_follows_an_instances_tag_is_looked_at(tmp_path, monkeypatch, few, large):
     """A flipped length makes instances of the metrics that follow; a flipped tag makes one of the value."""
-    monkeypatch.setattr(metrics, "_FEW", few)
+    monkeypatch.setattr(instep, "_FEW", few)
     monkeypatch.setattr(chunk, "_LARGE", large)
     rows = [Metric(0, 1, [(5, 2.0)]), *(Metric(0, number, flag=None) for number in range(9))]
     path = write(tmp_path / "r.ncu-rep", ["a"], [rows])

@@ -52,7 +52,7 @@ COMPARISONS = [
     "priority",
 ]
 STAGE_SOURCES = {
-    "convert": ["ncurep/*.py", "tables/*.py", "names.py", "capture/refused.py"],
+    "convert": ["ncurep/*.py", "ncurep/*.c", "tables/*.py", "names.py", "capture/refused.py"],
     "describe": [
         "publish/cell.py",
         "publish/recording.py",

@@ -2,25 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
-
-import numpy as np
 
 from gpuatlas.ncurep.launch import LaunchInfo, launch_info
 from gpuatlas.ncurep.messages import Result
-from gpuatlas.ncurep.metrics import (
-    PAD,
-    Buffer,
-    Instances,
-    Ints,
-    Metrics,
-    check_instances,
-    decode_instances,
-    decode_metrics,
-    first_metric,
-    metric_spans,
-    walk_metrics,
-)
+from gpuatlas.ncurep.metrics import PAD, Instances, Metrics, decode_metrics, metrics_end
 from gpuatlas.ncurep.report import Loss, Outline, RawLaunch, launches
 from gpuatlas.ncurep.rules import RuleResult, rule_results
 from gpuatlas.ncurep.source import Damaged
@@ -29,8 +14,8 @@ from gpuatlas.ncurep.wire import BYTES, Content, WireError, fields, parse, write
 _CHUNK_BYTES = 8 << 20
 """Launches are decoded together until they have this many bytes; it bounds the memory."""
 _LARGE = 64 << 10
-"""A launch of so many bytes is mostly bodies of sections, which nothing here needs: it pays to walk over it
-and leave them out. Many smaller ones are faster gone through in step."""
+"""A launch of so many bytes is mostly bodies of sections, which nothing here needs: it pays to leave them out
+before it is copied."""
 _SECTIONS, _SECTION_TAG = 17, 2
 """The field of the sections, and how many bytes its tag has."""
 _SECTION_HEAD = 512
@@ -54,16 +39,12 @@ class Group:
         self.end: list[int] = []
         self.offset: list[int] = []
         """Where each launch begins in the unpacked report."""
-        self.walked: dict[int, tuple[Ints, Ints]] = {}
-        """Large launch -> where in it the contents of its metrics begin and end."""
 
     def add(self, launch: RawLaunch) -> None:
         """Append a launch; raise `WireError` if it is large and its fields do not follow one another."""
         data = launch.data
         if len(data) >= _LARGE:
-            start, end = walk_metrics(data)
-            data = _without_bodies(memoryview(data), int(end[-1]))
-            self.walked[len(self.start)] = start, end
+            data = _without_bodies(memoryview(data), metrics_end(data))
         self._append(data, launch.offset)
 
     def _append(self, data: Content, offset: int) -> None:
@@ -83,8 +64,6 @@ class Group:
         """Return one of the launches as a group of its own."""
         group = Group()
         group._append(bytes(self.raw[self.start[number] : self.end[number]]), self.offset[number])
-        if number in self.walked:
-            group.walked[0] = self.walked[number]
         return group
 
 
@@ -189,11 +168,12 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
         If one of them does not parse strictly, has no name or no metrics, or names a metric that there is
         not.
     """
-    buffer = Buffer(group.raw, np.array(group.start, np.int64), np.array(group.end, np.int64))
-    launch, start, end, heads, tails = _spans(group, buffer)
+    found = decode_metrics(group.raw, group.start, group.end, names, instances=instances)
+    heads, tails = found.heads.tolist(), found.tails.tolist()
     infos, rules, extended = [], [], 0
+    view = memoryview(group.raw)
     for begin, head, tail, stop in zip(group.start, heads, tails, group.end, strict=True):
-        message, unknown = parse(Result, buffer.slice(begin, head) + buffer.slice(tail, stop))
+        message, unknown = parse(Result, b"".join((view[begin:head], view[tail:stop])))
         if message.metrics:
             raise WireError("its metrics do not stand together")
         info = launch_info(message)
@@ -201,28 +181,4 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
         infos.append(info)
         rules.append(results)
         extended += unknown or info.extended or unknown_rules
-    metrics = decode_metrics(buffer, launch, start, end, names)
-    decoded = decode_instances(metrics) if instances else None
-    if not instances:
-        check_instances(metrics)
-    return Chunk(infos, rules, metrics, decoded, extended)
-
-
-def _spans(group: Group, buffer: Buffer) -> tuple[Ints, Ints, Ints, list[int], list[int]]:
-    """Return the spans of all metrics, sorted by launch, and where each launch's metrics begin and end."""
-    raw, firsts, ends = group.raw, group.start, group.end
-    heads = np.array(list(map(first_metric, repeat(raw), firsts, ends)), np.int64)
-    tails = np.empty_like(heads)
-    small = np.array([number for number in range(len(ends)) if number not in group.walked], np.int64)
-    parts = []
-    if small.size:
-        launch, start, end, tails[small] = metric_spans(buffer, heads[small], buffer.end[small])
-        parts.append((small[launch], start, end))
-    for number, (start, end) in group.walked.items():
-        first = firsts[number]
-        parts.append((np.full(len(start), number), start + first, end + first))
-        tails[number] = first + end[-1]
-    launch, start, end = map(np.concatenate, zip(*parts, strict=True))
-    # A stable sort of small integers is a radix sort, and linear.
-    order = np.argsort(launch.astype(np.uint16 if len(ends) < 1 << 16 else np.int64), kind="stable")
-    return launch[order], start[order], end[order], heads.tolist(), tails.tolist()
+    return Chunk(infos, rules, found.metrics, found.instances, extended)

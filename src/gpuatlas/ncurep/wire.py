@@ -34,10 +34,12 @@ def read_varint(data: Content | bytearray, at: int) -> tuple[int, int]:
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     while True:
-        if at >= len(data) or shift > 63:
-            raise WireError("an integer is cut or too long")
+        if at >= len(data):
+            raise WireError("an integer is cut")
         byte = data[at]
         at += 1
+        if shift == 63 and byte > 1:
+            raise WireError("it holds an integer that is too long")
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
