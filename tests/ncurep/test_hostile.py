@@ -285,13 +285,13 @@ def test_what_check_refuses_is_refused_without_instances_too(report):
     path = report(SMALL)
     accepted = 0
     with path.open("r+b", buffering=0) as file:
-        for place in chance.sample(range(SMALL.index(b"\x6a"), len(SMALL)), 1000):
+        for place in chance.sample(range(SMALL.index(b"\x6a"), len(SMALL)), 400):
             os.pwrite(file.fileno(), bytes([SMALL[place] ^ 1 << chance.randrange(8)]), place)
             if decodes(path):
                 accepted += 1
                 check(path)
             os.pwrite(file.fileno(), SMALL[place : place + 1], place)
-    assert 0 < accepted < 1000
+    assert 0 < accepted < 400
 
 
 @pytest.mark.parametrize(

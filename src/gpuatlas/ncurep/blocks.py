@@ -14,6 +14,42 @@ MAX_ENTRY = 128 << 20
 """Limits of what is held in memory at once: a block's header, one entry of its payload."""
 
 
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The payload of a block: length-prefixed entries, sources (embedded code) first, then results (launches)."""
+
+    offset: int
+    """Where it begins in the unpacked report."""
+    size: int
+    sources: int
+    results: int
+
+    def result_entries(self, reader: Reader) -> Iterator[Content]:
+        """Iterate over the results; the reader stands at the payload, and is left behind it."""
+        left = self.size
+        for number in range(self.sources + self.results):
+            if left < 4:
+                self._too_long(reader, "the length of an entry")
+            size = int.from_bytes(reader.view(4, "the length of an entry"), "little")
+            left -= 4
+            if number < self.sources:
+                if size > left:
+                    self._too_long(reader, "a source")
+                reader.skip(size, "a source")
+            else:
+                if size > MAX_ENTRY:
+                    reader.refuse(f"a result of {size} bytes is announced, above {MAX_ENTRY >> 20} MiB")
+                if size > left:
+                    self._too_long(reader, "a result")
+                yield reader.view(size, "a result")
+            left -= size
+        if left:
+            reader.refuse(f"{left} bytes of a block belong to no entry")
+
+    def _too_long(self, reader: Reader, what: str) -> NoReturn:
+        reader.refuse(f"{what} is longer than its block")
+
+
 @dataclass
 class Block:
     """One block; its payload stands at the reader until `result_entries` or `skip` has passed it."""
@@ -24,45 +60,15 @@ class Block:
     header: Any
     extended: bool
     """Whether the header holds fields of a newer writer."""
-
-    @property
-    def sources(self) -> int:
-        """Number of source entries (embedded code), which stand first."""
-        return int(self.header.sources)
-
-    @property
-    def results(self) -> int:
-        """Number of results (launches)."""
-        return int(self.header.results)
+    payload: Payload
 
     def skip(self) -> None:
         """Pass over the payload."""
-        self.reader.skip(self.header.payload, "a block's payload")
+        self.reader.skip(self.payload.size, "a block's payload")
 
     def result_entries(self) -> Iterator[Content]:
         """Iterate over the results of the payload; sources stand first and are passed over."""
-        left = int(self.header.payload)
-        for number in range(self.sources + self.results):
-            if left < 4:
-                self._too_long("the length of an entry")
-            size = int.from_bytes(self.reader.read(4, "the length of an entry"), "little")
-            left -= 4
-            if number < self.sources:
-                if size > left:
-                    self._too_long("a source")
-                self.reader.skip(size, "a source")
-            else:
-                if size > MAX_ENTRY:
-                    self.reader.refuse(f"a result of {size} bytes is announced, above {MAX_ENTRY >> 20} MiB")
-                if size > left:
-                    self._too_long("a result")
-                yield self.reader.view(size, "a result")
-            left -= size
-        if left:
-            self.reader.refuse(f"{left} bytes of a block belong to no entry")
-
-    def _too_long(self, what: str) -> NoReturn:
-        self.reader.refuse(f"{what} is longer than its block")
+        return self.payload.result_entries(self.reader)
 
 
 def walk(reader: Reader) -> Iterator[Block]:
@@ -94,10 +100,10 @@ def walk(reader: Reader) -> Iterator[Block]:
             reader.refuse(
                 "it holds results of range or graph replay, which are not read; profile kernels", offset
             )
-        payload = int(block.payload)
-        if payload < 4 * (block.sources + block.results):
+        payload = Payload(reader.offset, int(block.payload), int(block.sources), int(block.results))
+        if payload.size < 4 * (payload.sources + payload.results):
             reader.refuse("a block announces more entries than its payload can hold", offset)
-        yield Block(reader, offset, raw, block, extended)
+        yield Block(reader, offset, raw, block, extended, payload)
 
 
 def _length(reader: Reader, what: str) -> int:
