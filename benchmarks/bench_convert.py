@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 RECORDINGS = {
-    name: ROOT / f"resources/recordings/h200/{name}/report.ncu-repz" for name in ("baseline", "opt1", "opt12")
+    name: ROOT / f"tests/data/windows/h200/{name}/report.ncu-repz" for name in ("baseline", "opt1", "opt12")
 }
 LAUNCHES, METRICS = 10_000, 260
 GIGABYTE = 1_000_000_000
@@ -210,11 +210,21 @@ def merely_parse(report: str, out: str) -> None:
         Result.FromString(bytes(launch.data))
 
 
-OURS, FLOOR = "gpuatlas convert", "merely parsing"
+def convert_with_numpy(report: str, out: str) -> None:
+    """Convert as where the decoder could not be compiled."""
+    sys.modules["gpuatlas.ncurep._native"] = None  # type: ignore[assignment]  # importing it fails
+    from gpuatlas.cli import main as gpuatlas
+
+    sys.argv = ["gpuatlas", "-q", "convert", report, "--out", out]
+    gpuatlas()
+
+
+OURS, NUMPY, FLOOR = "gpuatlas convert", "gpuatlas convert, not compiled", "merely parsing"
 LOOPS = ("ncu_report, value()", "ncu_report, accessors")
 PROCESSES = "ncu_report, accessors, a process a CPU"
 CONTENDERS: dict[str, Callable[[str, str], None] | None] = {
     OURS: None,  # the command itself
+    NUMPY: convert_with_numpy,
     LOOPS[0]: peer_value,
     LOOPS[1]: peer_accessors,
     PROCESSES: peer_processes,
@@ -359,8 +369,13 @@ def same_metrics(ours: Path, theirs: Path) -> int:
 
 def bench(repeats: int, folder: Path) -> dict[str, Found]:
     """Run every contender on every report."""
+    from gpuatlas.ncurep import metrics
     from gpuatlas.ncurep.report import outline
 
+    if metrics._native is None:
+        raise SystemExit(
+            "the decoder is not compiled here: install gcc and Python's headers, then `make setup`"
+        )
     say("making the synthetic reports")
     synthetic, long = folder / "synthetic.ncu-rep", folder / "long.ncu-rep"
     make_synthetic(synthetic)
@@ -368,14 +383,13 @@ def bench(repeats: int, folder: Path) -> dict[str, Found]:
     found: dict[str, Found] = {}
     for name, report in {**RECORDINGS, "10,000 × 260": synthetic}.items():
         runs: dict[str, list[Run]] = {contender: [] for contender in CONTENDERS}
-        # A run of the large report takes half a minute, and its times spread less.
-        for repeat in range(repeats if name in RECORDINGS else math.ceil(repeats / 2)):
+        for repeat in range(repeats):
             # In turns, so that what else the machine does meets all of them; every other time backwards, so that
             # none always runs after the same one.
             for contender in list(CONTENDERS)[:: -1 if repeat % 2 else 1]:
                 say(f"{name}: {contender}, {repeat + 1}")
                 runs[contender].append(measure(contender, report, folder / contender))
-        rows = {same_metrics(folder / OURS, folder / peer) for peer in (*LOOPS, PROCESSES)}
+        rows = {same_metrics(folder / OURS, folder / peer) for peer in (NUMPY, *LOOPS, PROCESSES)}
         tables = sum(path.stat().st_size for path in (folder / OURS).glob("*.parquet"))
         found[name] = Found(runs, rows.pop(), outline(report).unpacked, tables)
     runs = {OURS: [measure(OURS, long, folder / "long") for _ in range(3)]}
@@ -401,6 +415,7 @@ TAIL = """
   NVIDIA's reader: the accessor of each kind, kinds and units asked once a name, names sorted once, columns in
   arrays, no garbage collection. The last peer does that in a process for each CPU, which takes no less CPU
   time; its peak is that of one of them. We convert a report in one process.
+* `gpuatlas convert, not compiled` is what a machine without a C compiler gets: numpy decodes the metrics.
 * `merely parsing` reads the file and has protobuf parse every result, and uses nothing of it. We do not parse the
   bodies of sections, which are most of a recording.
 * `10,000 × 260` is made of a recording's real results, each with 260 of its metrics, repeated. Rules that say
@@ -464,7 +479,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", nargs=3, metavar=("CONTENDER", "REPORT", "OUT"), help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--repeats", type=int, default=5, help="runs on each recording [5]")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each contender on each report [5]")
     parser.add_argument("--json", type=Path, help="also write the raw figures here")
     arguments = parser.parse_args()
     if arguments.run:

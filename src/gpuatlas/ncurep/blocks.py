@@ -16,7 +16,7 @@ MAX_ENTRY = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The payload of a block: length-prefixed entries, sources (embedded code) first, then results (launches)."""
+    """The payload of a block: length-prefixed entries, first sources (embedded code), then results (launches)."""
 
     offset: int
     """Where it begins in the unpacked report."""
