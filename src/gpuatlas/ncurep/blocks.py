@@ -16,7 +16,7 @@ MAX_ENTRY = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The payload of a block: length-prefixed entries, first sources (embedded code), then results (launches)."""
+    """The payload of a block: entries, each behind its length; sources (embedded code) come first."""
 
     offset: int
     """Where it begins in the unpacked report."""
