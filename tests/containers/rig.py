@@ -37,6 +37,8 @@ def reason_to_skip() -> str | None:
     ]
     if missing or subprocess.run(["id", USER], capture_output=True, check=False).returncode:
         return f"tests/containers/install.sh has not been run ({', '.join(missing) or USER} missing)"
+    if installed("nvidia-cublas"):  # its wheels would go into the image, and they are several GB
+        return "needs a CPU build of torch: make TORCH_INDEX=https://download.pytorch.org/whl/cpu setup"
     return None
 
 

@@ -1,8 +1,8 @@
 """The three published configurations of the network, as data. Readable without torch."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from gpuatlas.config import nearest
 from gpuatlas.errors import ConfigError
 
 
@@ -55,9 +55,7 @@ NETWORKS = {
 def network_spec(name: str) -> NetworkSpec:
     """Return the configuration `name`, or raise `ConfigError` naming the nearest one."""
     if name not in NETWORKS:
-        near = get_close_matches(name, NETWORKS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(NETWORKS)}."
-        raise ConfigError(f"There is no network '{name}'; {hint}")
+        raise ConfigError(f"There is no network '{name}'{nearest(name, NETWORKS)}")
     return NETWORKS[name]
 
 

@@ -4,11 +4,10 @@
 """
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.config import read_yaml
+from gpuatlas.config import nearest, read_yaml
 from gpuatlas.errors import ConfigError
 
 CHOICES = {
@@ -84,7 +83,7 @@ def load_target(path: Path, name: str) -> Target:
     """Return one target of `path`, or raise `ConfigError` naming the nearest."""
     targets = load_targets(path)
     if name not in targets:
-        raise ConfigError(f"{path} has no target '{name}'; {_nearest(name, targets)}.")
+        raise ConfigError(f"{path} has no target '{name}'{nearest(name, targets)}")
     return targets[name]
 
 
@@ -95,7 +94,7 @@ def _target(path: Path, name: str, entry: Any) -> Target:
         raise ConfigError(f"{where} is not a mapping; give it {', '.join(keys)}.")
     for key in entry:
         if key not in keys:
-            raise ConfigError(f"{where} has an unknown key '{key}'; {_nearest(str(key), keys)}.")
+            raise ConfigError(f"{where} has an unknown key '{key}'{nearest(str(key), keys)}")
     for key in keys:
         if key not in entry:
             raise ConfigError(f"{where} lacks the key '{key}'.")
@@ -134,14 +133,7 @@ def _evidence(where: str, entry: Any) -> dict[str, float]:
         raise ConfigError(f"{where}: evidence is not a mapping of checks to thresholds.")
     for key, value in entry.items():
         if key not in EVIDENCE:
-            raise ConfigError(
-                f"{where}: evidence has an unknown check '{key}'; {_nearest(str(key), EVIDENCE)}."
-            )
+            raise ConfigError(f"{where}: evidence has an unknown check '{key}'{nearest(str(key), EVIDENCE)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ConfigError(f"{where}: evidence '{key}' is '{value}'; give a share between 0 and 1.")
     return {str(key): float(value) for key, value in entry.items()}
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = get_close_matches(word, list(known), n=1)
-    return f"did you mean '{near[0]}'" if near else f"known are {', '.join(known)}"
