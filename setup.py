@@ -1,16 +1,21 @@
 """The compiled part of the converter; what else there is to say of the package is in pyproject.toml."""
 
+import sysconfig
+
 from setuptools import Extension, setup
+
+# One build for every Python from 3.11 on, but for those without the GIL.
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 setup(
     ext_modules=[
         Extension(
             "gpuatlas.ncurep._native",
             ["src/gpuatlas/ncurep/_native.c"],
-            py_limited_api=True,
+            py_limited_api=STABLE,
             # Where there is no compiler, the same is done with numpy, slower.
             optional=True,
         )
     ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
 )

@@ -6,14 +6,14 @@ import sys
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.ncurep import both
 from tests.ncurep.report_files import CORPUS, ROOT, WINDOWS
 from tests.ncurep.synthetic import result
 from tests.ncurep.test_decode import METRICS, NAMES
 
-from gpuatlas.ncurep import chunk, metrics
+from gpuatlas.ncurep import chunk, instep, metrics
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.metrics import PAD
 from gpuatlas.ncurep.report import outline
@@ -48,30 +48,58 @@ def grouped(launches: list[bytes]) -> tuple[bytearray, list[int], list[int]]:
 
 
 DAMAGE = st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=12))
-ODD_SIZE = b"\x6a\x84\x00" + b"\x08\x01\x20\x00"
+ODD = [
+    b"\x6a\x84\x00\x08\x01\x20\x00\x70\x07",  # a size in more bytes than it needs
+    b"\x08\x0b" + write_bytes(13, b"\x08\x00\x12\x0a\x28" + b"\xff" * 8 + b"\x7f"),  # 63 bits
+    b"\x08\x0b" + write_bytes(13, b"\x08\x00\x12\x0b\x28" + b"\xff" * 9 + b"\x02"),  # 65 bits
+    b"\x08\x0b\x6a" + b"\xff" * 9 + b"\x01",  # a size of nearly 2**64
+    b"\x65\x6a\x02\x08\x00",  # a wire type that is no message's before the metrics
+    b"\x6a\x02\x08\x00\x6a",  # a tag without a size
+    b"\x6a\x09\x08\x00\x12\x05\x15\x01\x00\xa0\x7f",  # a signalling NaN
+    b"\x6a\x00",
+    b"\x6a",
+    b"",
+]
 
 
-@settings(max_examples=600, deadline=None)
+def compare(
+    launches: list[bytes] | tuple[bytearray, list[int], list[int]], names: int, instances: bool
+) -> None:
+    raw, starts, ends = grouped(launches) if isinstance(launches, list) else launches
+    with suppress(WireError):
+        both.decode_metrics(raw, starts, ends, names, instances=instances)
+    with suppress(WireError):
+        both.metrics_end(bytes(raw[: ends[0]]))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("few", [0, instep._FEW])
+@pytest.mark.parametrize("launch", ODD, ids=bytes.hex)
+def test_odd_launches(monkeypatch, launch, few):
+    monkeypatch.setattr(instep, "_FEW", few)
+    for instances in (False, True):
+        compare([launch], 2, instances)
+        compare([b"\x08\x0b" + launch, launch], 2, instances)
+
+
+@settings(max_examples=800, deadline=None)
 @given(
     launches=st.lists(st.lists(METRICS, min_size=1, max_size=6).map(result), min_size=1, max_size=4),
     damages=st.lists(DAMAGE, max_size=3),
     names=st.sampled_from([1, len(NAMES)]),
     instances=st.booleans(),
+    few=st.sampled_from([0, 2, instep._FEW]),
 )
-@example([ODD_SIZE + b"\x70\x07"], [], 2, False)
-@example([b"\x08\x0b" + write_bytes(13, b"\x08\x00\x12\x0a\x28" + b"\xff" * 8 + b"\x7f")], [], 2, True)
-@example([b"\x08\x0b\x6a" + b"\xff" * 9 + b"\x01"], [], 2, True)
-def test_damaged_launches(launches, damages, names, instances):
+def test_damaged_launches(launches, damages, names, instances, few):
     raw, starts, ends = grouped(launches)
     for where, content in damages:
         at = int(where * ends[-1])
         for place, byte in enumerate(content, at):
             if place < ends[-1] and place not in ends:
                 raw[place] = byte
-    with suppress(WireError):
-        both.decode_metrics(raw, starts, ends, names, instances=instances)
-    with suppress(WireError):
-        both.metrics_end(bytes(raw[: ends[0]]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instep, "_FEW", few)
+        compare((raw, starts, ends), names, instances)
 
 
 def test_a_launch_outside_the_buffer():

@@ -243,14 +243,14 @@ static int read_metric(const uint8_t *at, const uint8_t *end, uint64_t names, Ta
 /* Return where the first metric of a launch stands. */
 static const uint8_t *first_metric(const uint8_t *at, const uint8_t *end) {
     while (at < end && *at < METRIC) {
-        int wire = *at++ & 7;
+        int wire = *at & 7;
         uint64_t integer;
+        if (wire != 0 && wire != 2) break;
+        at++;
         if (wire == 0) {
             if (read_varint(&at, end, &integer) < 0) return NULL;
-        } else if (wire == 2) {
-            if (read_size(&at, end, &at, "it has no metrics") < 0) return NULL;
         } else {
-            break;
+            if (read_size(&at, end, &at, "it has no metrics") < 0) return NULL;
         }
     }
     if (at < end && *at == METRIC) return at;
@@ -326,12 +326,12 @@ static PyObject *decode(PyObject *module, PyObject *args) {
     Instances instances = {{0}, {NULL, 2, PyDict_New()}, {NULL, 5, PyDict_New()}};
     if (!values.text || !instances.correlation.text || !instances.value.text) goto done;
     if (wanted) instances.correlation.table = instances.value.table = &instances.table;
-    if (ends.len != starts.len) {
-        PyErr_SetString(PyExc_ValueError, "starts and ends differ in length");
+    if (ends.len != starts.len || ((uintptr_t)starts.buf | (uintptr_t)ends.buf) % sizeof(int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "starts and ends differ in length or are not aligned");
         goto done;
     }
-    extents = PyByteArray_FromStringAndSize(NULL, 3 * 8 * launches);
-    if (!extents || table_open(&table, 4, OF_METRICS) < 0) goto done;
+    extents = PyByteArray_FromStringAndSize(NULL, 0);
+    if (!extents || PyByteArray_Resize(extents, 3 * 8 * launches) < 0 || table_open(&table, 4, OF_METRICS) < 0) goto done;
     if (wanted && table_open(&instances.table, 8, OF_INSTANCES) < 0) goto done;
     if (read_launches(raw.buf, raw.len, launches, starts.buf, ends.buf, names,
                       (int64_t *)PyByteArray_AsString(extents), &table, &values, &instances) < 0)

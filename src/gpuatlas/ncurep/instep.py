@@ -30,7 +30,7 @@ _METRIC_TAG = 0x6A
 _NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
 _TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
 _FEW = 32
-"""So many metrics or fewer are searched for instances one by one."""
+"""So many launches or fewer are searched for metrics one by one, and so many metrics for instances."""
 # By the size of a value, which is a tag and an integer of up to 5 bytes: where in 8 bytes from its own tag on
 # the highest bits of the integer's bytes are, and which are set. Nothing matches for other sizes.
 _HIGH_BITS, _SET_BITS = np.zeros(256, np.int64), np.ones(256, np.int64)
@@ -71,7 +71,7 @@ def metrics_end(launch: Content) -> int:
     """Return where in a launch's message its metrics end: see `metrics.metrics_end`."""
     size = len(launch)
     at = _first_metric(launch, 0, size)
-    while at + 1 < size and launch[at] == _METRIC_TAG:
+    while at < size and launch[at] == _METRIC_TAG:
         length, begin = read_varint(launch, at + 1)
         if begin - at != 1 + _size_bytes(length):
             raise WireError("the length of a metric is encoded oddly")
@@ -162,19 +162,19 @@ def _metric_spans(buffer: _Buffer, first: Ints, limit: Ints) -> tuple[Ints, Ints
     active, position = np.arange(len(first)), first
     launches, tags, starts, ends = [], [], [], []
     while active.size:
-        start, end = buffer.sized(position + 1)
-        if (end > limit).any():
+        found, tag, start, end, ends_at = _next_spans(buffer, _METRIC_TAG, active, position, limit)
+        if (ends_at > limit).any():
             raise WireError("a metric is longer than its launch")
-        launches.append(active)
-        tags.append(position)
+        launches.append(found)
+        tags.append(tag)
         starts.append(start)
         ends.append(end)
-        more = (buffer.byte[end] == _METRIC_TAG) & (end < limit)
+        more = (buffer.byte[ends_at] == _METRIC_TAG) & (ends_at < limit)
         if more.all():
-            position = end
+            position = ends_at
         else:
-            last[active[~more]] = end[~more]
-            active, position, limit = active[more], end[more], limit[more]
+            last[active[~more]] = ends_at[~more]
+            active, position, limit = active[more], ends_at[more], limit[more]
     launch, tag, start, end = map(np.concatenate, (launches, tags, starts, ends))
     length = end - start
     # The tag and the bytes of the size; a launch is no larger than what four of those can say.
@@ -232,12 +232,7 @@ def _instance_spans(buffer: _Buffer, entries: _Entries) -> tuple[Ints, Ints, Int
     rows, starts, ends = [active[:0]], [active[:0]], [active[:0]]
     behind = np.empty_like(position)
     while active.size:
-        if active.size > _FEW:
-            start, end = buffer.sized(position + 1)
-            found, last = active, end
-        else:
-            # The few that have very many: a step in so small an array costs more than one in Python.
-            found, start, end, last = _few_spans(buffer, active, position, limit)
+        found, _, start, end, last = _next_spans(buffer, _INSTANCE_TAG, active, position, limit)
         if (last > limit).any():
             raise WireError("an instance is longer than its metric")
         rows.append(found)
@@ -256,13 +251,24 @@ def _instance_spans(buffer: _Buffer, entries: _Entries) -> tuple[Ints, Ints, Int
     return np.concatenate(rows), np.concatenate(starts), np.concatenate(ends)
 
 
-def _few_spans(buffer: _Buffer, rows: Ints, position: Ints, limit: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Find all instances of some rows; return of each its row, begin and end; of each row its last's end."""
-    starts, ends, counts, last = array("q"), array("q"), [], []
+def _next_spans(
+    buffer: _Buffer, tag: int, rows: Ints, position: Ints, limit: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Find the next entry of each row or, where the rows are few, all their entries: those at `position` on.
+
+    Return of each entry its row, where its tag stands, and where its content begins and ends; and of each row
+    where the last entry found ends.
+    """
+    if len(rows) > _FEW:
+        start, end = buffer.sized(position + 1)
+        return rows, position, start, end, end
+    # The few that have very many: a step in so small an array costs more than one in Python.
+    tags, starts, ends, counts, last = array("q"), array("q"), array("q"), [], []
     for begin, stop in zip(position.tolist(), limit.tolist(), strict=True):
         at, before = begin, len(ends)
         raw = buffer.view[:stop]
-        while at < stop and raw[at] == _INSTANCE_TAG:
+        while at < stop and raw[at] == tag:
+            tags.append(at)
             size, at = read_varint(raw, at + 1)
             starts.append(at)
             at += min(size, len(buffer.byte))
@@ -270,7 +276,8 @@ def _few_spans(buffer: _Buffer, rows: Ints, position: Ints, limit: Ints) -> tupl
         counts.append(len(ends) - before)
         last.append(at)
     found = np.repeat(rows, counts)
-    return found, np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64), np.array(last)
+    tag_at, start, end = (np.frombuffer(column, np.int64) for column in (tags, starts, ends))
+    return found, tag_at, start, end, np.array(last, np.int64)
 
 
 def _usual(buffer: _Buffer, start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
@@ -330,7 +337,8 @@ def _values(buffer: _Buffer, rows: Ints, at: Ints, ends: Ints, count: int) -> tu
         chosen = np.flatnonzero(tag == wanted)
         known[chosen] = stop[chosen] == begin[chosen] + size
         values.kind[rows[chosen]] = kind
-        values.number[rows[chosen]] = view[begin[chosen]]
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            values.number[rows[chosen]] = view[begin[chosen]]
     for wanted, kind in ((_UINT32_TAG, UINT32), (_UINT64_TAG, UINT64)):
         chosen = np.flatnonzero(tag == wanted)
         integer, after = buffer.varint(begin[chosen])
