@@ -12,6 +12,8 @@ from typing import Any
 
 from gpuatlas.errors import GpuatlasError, InputRefused
 
+_PIECE = 8 << 20
+"""Files are hashed in such pieces: large, so that a thread that hashes seldom waits for the interpreter."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -111,5 +113,8 @@ def read_json(path: Path, remedy: str = "restore the file") -> dict[str, Any]:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file as 64 hex digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest, buffer = hashlib.sha256(), bytearray(_PIECE)
+    with path.open("rb", buffering=0) as stream, memoryview(buffer) as view:
+        while size := stream.readinto(buffer):
+            digest.update(view[:size])
+    return digest.hexdigest()

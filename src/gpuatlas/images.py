@@ -7,7 +7,6 @@ built from), packages, and for a SIF its size and time of modification, so that 
 be read again before a submission.
 """
 
-import hashlib
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 from gpuatlas.config import violation
 from gpuatlas.errors import ConfigError, InputRefused, MachineRefused
-from gpuatlas.files import read_json
+from gpuatlas.files import read_json, sha256
 
 SCHEMA_VERSION = 1
 DOCKER_SUFFIX = ".docker.json"
@@ -181,8 +180,7 @@ def _build_command(path: Path) -> str:
 
 def file_digest(path: Path) -> str:
     """Return ``sha256:`` and the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    return f"sha256:{sha256(path)}"
 
 
 def docker_digest(reference: str, path: Path) -> str:

@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuatlas.errors import InputRefused
+from gpuatlas.files import sha256
 from gpuatlas.ncurep.wire import Content
 
 MAGIC = b"NVR\0"
@@ -58,8 +58,7 @@ class Source:
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file as it lies on disk."""
-        with self.path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+        return sha256(self.path)
 
 
 class Damaged(InputRefused):
