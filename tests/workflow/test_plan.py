@@ -1,11 +1,13 @@
 """What a dry run plans: the cells of each site, one cell alone, and what a change makes stale."""
 
+import os
 import re
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.workflow.conftest import edit
 
 CAPTURE = re.compile(r"Profiling (\S+) with Nsight Compute at (.*)")
@@ -137,6 +139,54 @@ def test_a_figure_module_redraws_its_own_figure_only(finished, snakemake):
     change(finished / "src/gpuatlas/figures/roofline.py")
     planned = jobs(snakemake(finished, "-n", "--profile", "profiles/local"))
     assert set(planned) == {"figure_roofline", "report_page", "workflow_report", "all"}
+
+
+def test_a_target_more_trains_and_profiles_nothing_again(finished, snakemake):
+    path = finished / "config/targets.yaml"
+    held = path.read_text()
+    path.write_text(held + held[held.index("\nopt1:") :].split("\nopt2:")[0].replace("opt1:", "mine:"))
+    planned = jobs(snakemake(finished, "-n", "--profile", "profiles/local"))
+    assert planned["describe"] == 3  # they tell what the target is
+    assert not {"smoke_train", "capture_cell", "replay", "time_cell", "train_cell"} & set(planned)
+
+
+def test_a_target_s_own_definition_makes_its_training_stale(project, snakemake):
+    # What the training makes does not matter here, only when it is made again.
+    edit(project / "workflow/rules/train.smk", "(OMP_NUM_THREADS", "touch {output}; exit 0; (OMP_NUM_THREADS")
+    run = ["results/smoke/loss.json", "--profile", "profiles/local"]
+    snakemake(project, *run)
+    path = project / "config/targets.yaml"
+    edit(path, "label: Baseline", "label: As published")
+    assert "Nothing to be done" in text(snakemake(project, "-n", *run))
+    edit(path, "autotune: false", "autotune: true")
+    assert set(jobs(snakemake(project, "-n", *run))) == {"smoke_train"}
+
+
+def test_a_cell_is_not_stale_because_other_targets_are_edited(project, snakemake):
+    """Snakemake knows nothing of these files but their times."""
+    cell = "results/cells/a100/opt1"
+    options = [f"{cell}/cell.json", "--profile", "profiles/slurm", "--config", "site=jetstream2"]
+    made = [
+        "containers/images/common.docker.json",
+        *(f"{cell}/train/{name}" for name in ("steps.parquet", "loss.json", "sample.nii.gz", "sample.png")),
+        *(f"{cell}/{stage}/environment.json" for stage in ("train", "timing")),
+        *(f"{cell}/timing/{name}" for name in ("timings.parquet", "timeline.parquet", "evidence.json")),
+        *(f"{cell}/capture/{name}" for name in ("report.ncu-repz", "plan.json", "environment.json")),
+    ]
+    phantom = yaml.safe_load((project / "config/config.yaml").read_text())["data"]["phantom"]
+    made.insert(0, "data/phantom_{volumes}x{size}_seed{seed}/dataset.json".format(**phantom))
+    for number, name in enumerate(made):
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (2_000_000_000 + number,) * 2)
+    path = project / "config/targets.yaml"
+    path.write_text(path.read_text() + "# edited\n")
+    os.utime(path, (2_100_000_000,) * 2)
+    assert set(jobs(snakemake(project, "-n", *options))) == {"convert", "describe"}
+    (project / f"{cell}/timing/timings.parquet").unlink()
+    planned = {"time_cell", "capture_cell", "convert", "describe"}
+    assert set(jobs(snakemake(project, "-n", *options))) == planned
 
 
 def test_the_decoder_converts_again_and_captures_nothing(finished, snakemake):

@@ -4,7 +4,7 @@ import hashlib
 import shutil
 
 import pytest
-from tests.workload.test_training import call, command
+from tests.workload.test_training import TARGETS, call, command
 
 from gpuatlas.workload.phantom import write_phantoms
 
@@ -56,6 +56,14 @@ def test_another_training_trains(phantoms, copied, change):
     done = call([*command(phantoms, copied, length=("--iterations", 2)), *change])
     assert done.returncode == 0, done.stderr
     assert "before" not in done.stdout
+
+
+def test_an_edited_target_trains_again(phantoms, copied, tmp_path):
+    edited = tmp_path / "targets.yaml"
+    edited.write_text(TARGETS.read_text().replace("precision: ieee", "precision: tf32", 1))
+    again = [*command(phantoms, copied, length=("--iterations", 2)), "--targets", str(edited)]
+    assert "before" not in call(again).stdout
+    assert "before" in call(again).stdout
 
 
 @pytest.mark.parametrize("lost", ["out/sample.png", "state/final.pt"])

@@ -223,6 +223,15 @@ def interrupted(phantoms, tmp_path_factory):
     return folder / "state"
 
 
+def test_a_run_does_not_go_on_under_another_definition_of_its_target(phantoms, interrupted, tmp_path):
+    shutil.copytree(interrupted, tmp_path / "state")
+    edited = tmp_path / "targets.yaml"
+    edited.write_text(TARGETS.read_text().replace("precision: ieee", "precision: tf32", 1))
+    done = call([*command(phantoms, tmp_path), "--targets", edited])
+    assert done.returncode == 2, done.stderr
+    assert "belongs to another run: its settings is {'precision': 'ieee'" in done.stderr
+
+
 def test_a_shorter_run_does_not_take_a_longer_one_s_state(phantoms, interrupted, tmp_path):
     shutil.copytree(interrupted, tmp_path / "state")
     before = (tmp_path / "state/checkpoint.pt").read_bytes()

@@ -6,7 +6,7 @@ rule capture_cell:
     input:
         image_of,
         timing=expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
-        targets="config/targets.yaml",
+        targets=ancient("config/targets.yaml"),
     output:
         "results/cells/{cell}/capture/report.ncu-repz",
         "results/cells/{cell}/capture/plan.json",
@@ -27,6 +27,7 @@ rule capture_cell:
         ncu=capture_options,
         cache=COMPILE_CACHE,
         target=lambda wildcards: wildcards.cell.split("/")[1],
+        definition=definition,
     message:
         "Profiling {wildcards.cell} with Nsight Compute at {params.where}"
     shell:

@@ -2,6 +2,8 @@
 import shlex
 from pathlib import Path
 
+from gpuatlas.workload.targets import SETTINGS
+
 
 def network_options(wildcards):
     """The network that is trained, timed and profiled, the same in every cell."""
@@ -17,6 +19,16 @@ def workload_options(wildcards):
     else:
         folders = ["--images", data["images"], "--masks", data["masks"]]
     return f"{network_options(wildcards)} {shlex.join(folders)}"
+
+
+def settings_of(target):
+    """What a target changes: targets.yaml has all of them, and a job is stale only when its own is edited."""
+    return {key: STUDY.targets[target][key] for key in SETTINGS}
+
+
+def definition(wildcards):
+    """What the target of a cell changes."""
+    return settings_of(wildcards.cell.split("/")[1])
 
 
 def training_options(wildcards):

@@ -10,7 +10,7 @@ rule train_cell:
     input:
         image_of,
         data=DATASET,
-        targets="config/targets.yaml",
+        targets=ancient("config/targets.yaml"),
     output:
         expand("results/cells/{{cell}}/train/{file}", file=TRAIN_FILES),
     log:
@@ -28,6 +28,7 @@ rule train_cell:
         workload=workload_options,
         training=training_options,
         target=lambda wildcards: wildcards.cell.split("/")[1],
+        definition=definition,
     message:
         "Training {wildcards.cell} at {params.where}"
     shell:
@@ -41,7 +42,7 @@ rule train_cell:
 rule time_cell:
     input:
         image_of,
-        targets="config/targets.yaml",
+        targets=ancient("config/targets.yaml"),
     output:
         expand("results/cells/{{cell}}/timing/{file}", file=TIMING_FILES),
     log:
@@ -61,6 +62,8 @@ rule time_cell:
         repeats=config["timing"]["repeats"],
         steps=config["timing"]["steps"],
         target=lambda wildcards: wildcards.cell.split("/")[1],
+        definition=definition,
+        evidence=lambda wildcards: STUDY.targets[wildcards.cell.split("/")[1]]["evidence"],
         allow=effect_options,
     message:
         "Timing {wildcards.cell} at {params.where}"
@@ -90,7 +93,7 @@ rule smoke_data:
 rule smoke_train:
     input:
         data="data/smoke",
-        targets="config/targets.yaml",
+        targets=ancient("config/targets.yaml"),
     output:
         expand("results/smoke/{file}", file=TRAIN_FILES),
     log:
@@ -100,6 +103,7 @@ rule smoke_train:
     threads: 1
     params:
         network=config["workload"]["network"],
+        definition=settings_of("baseline"),
         size=config["smoke"]["size"] if config["smoke"] else 0,
         iterations=config["smoke"]["iterations"] if config["smoke"] else 0,
     message:

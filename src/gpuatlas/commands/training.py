@@ -256,7 +256,8 @@ def _is_finished(prepared: "Prepared", dataset: "Dataset", plan: "Plan", out: Pa
     try:
         environment, summary = (json.loads((out / name).read_text("utf-8")) for name in names[:2])
         trained = {key: summary[key] for key in ("target", "network", "iterations", "epochs", "seed")}
-        data, on_gpu = environment["data_sha256"], environment["gpu"] is not None
+        made = {"settings": environment["settings"], "data": environment["data_sha256"]}
+        on_gpu = environment["gpu"] is not None
     except (ValueError, KeyError, TypeError):
         return False
     asked = {
@@ -266,7 +267,8 @@ def _is_finished(prepared: "Prepared", dataset: "Dataset", plan: "Plan", out: Pa
         "epochs": plan.epochs,
         "seed": plan.seed,
     }
-    return (trained, data, on_gpu) == (asked, dataset.checksum, prepared.device.type == "cuda")
+    with_what = {"settings": prepared.target.settings, "data": dataset.checksum}
+    return (trained, made, on_gpu) == (asked, with_what, prepared.device.type == "cuda")
 
 
 def _checked(targets: Path, target: str, network: str, size: int) -> "Target":

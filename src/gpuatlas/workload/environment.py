@@ -30,6 +30,7 @@ def environment_record(prepared: Prepared, *, data_sha256: str | None) -> dict[s
     return {
         "schema": SCHEMA,
         "target": prepared.target.name,
+        "settings": prepared.target.settings,
         "network": prepared.network.spec.name,
         "gpu": _gpu(prepared.device),
         "stack": {

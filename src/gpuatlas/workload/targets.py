@@ -15,6 +15,8 @@ CHOICES = {
     "layout": ("contiguous", "channels_last_3d"),
     "compile": ("none", "default", "max-autotune"),
 }
+SETTINGS = ("precision", "layout", "compile", "fused", "graphs", "autotune")
+"""The keys of a target that change what is run."""
 EVIDENCE = {
     "tensor_time_min": "least share of convolution and GEMM time in tensor-op kernels",
     "tensor_time_max": "greatest share of convolution and GEMM time in tensor-op kernels",
@@ -63,6 +65,11 @@ class Target:
     autotune: bool
     min_cc: tuple[int, int]
     evidence: dict[str, float]
+
+    @property
+    def settings(self) -> dict[str, str | bool]:
+        """What the target changes, as records keep it: a run under other settings is another run."""
+        return {name: getattr(self, name) for name in SETTINGS}
 
 
 def load_targets(path: Path) -> dict[str, Target]:

@@ -136,6 +136,7 @@ def train(
     identity = {
         "network": prepared.network.spec.name,
         "target": prepared.target.name,
+        "settings": prepared.target.settings,
         "seed": plan.seed,
         "size": _size(dataset),
         "data": dataset.checksum,
