@@ -1,17 +1,22 @@
 """The compiled part of the converter; what else there is to say of the package is in pyproject.toml."""
 
+import hashlib
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 
 # One build for every Python from 3.11 on, but for those without the GIL.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+SOURCE = "src/gpuatlas/ncurep/_native.c"
 
 setup(
     ext_modules=[
         Extension(
             "gpuatlas.ncurep._native",
-            ["src/gpuatlas/ncurep/_native.c"],
+            [SOURCE],
+            # What it was built from: one of another source is not used.
+            define_macros=[("SOURCE_SHA256", f'"{hashlib.sha256(Path(SOURCE).read_bytes()).hexdigest()}"')],
             py_limited_api=STABLE,
             # Where there is no compiler, the same is done with numpy, slower.
             optional=True,

@@ -148,12 +148,20 @@ def _check_image(study: Study, site: str) -> None:
             "needs the internet, which compute nodes lack; set build_on: login or source: archive"
         )
     archive = archive_path(study.config["stack"])
-    from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
-    if from_archive and not archive.is_file() and shutil.which("docker") is None:
+    if lacks_archive(study, site) and shutil.which("docker") is None:
         raise InputRefused(
             f"{archive}: the image is missing and there is no Docker here to build it; build it where "
             f"Docker is (snakemake {archive} --profile profiles/local) and copy it here"
         )
+
+
+def lacks_archive(study: Study, site: str) -> bool:
+    """Return whether the image of `site` is still to be made, from a Docker archive that is not here."""
+    path, container = image_path(study, site), study.sites[site]["container"]
+    from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
+    if path is None or container["image"] or not from_archive:
+        return False
+    return not path.is_file() and not archive_path(study.config["stack"]).is_file()
 
 
 def archive_path(stack: str) -> Path:

@@ -199,3 +199,10 @@ def test_the_container_runtime(machine):
     machine.command("apptainer", "exit 0")
     assert machine.findings(SITE)["container"].level == "ok"
     assert machine.findings({"container": {"runtime": "none", "modules": []}})["container"].level == "ok"
+
+
+@pytest.mark.parametrize(("status", "level"), [(0, "ok"), (1, "refused")])
+def test_docker_s_daemon_must_answer(machine, status, level):
+    machine.command("docker", f'[ "$1" = info ] && exit {status}')
+    site = {"container": {"runtime": "docker", "command": "docker", "modules": []}}
+    assert machine.findings(site)["container"].level == level

@@ -21,7 +21,7 @@ from gpuatlas.compare.run import TABLES, compare
 from gpuatlas.compare.verdicts import write_claims
 from gpuatlas.config import load_named
 from gpuatlas.errors import ConfigError, InputRefused
-from gpuatlas.figures import FIGURES
+from gpuatlas.figures import CLAIM_FIGURES, FIGURES
 from gpuatlas.figures.draw import draw
 from gpuatlas.figures.inputs import Inputs
 from gpuatlas.figures.priority import brief
@@ -399,3 +399,16 @@ def test_errors_are_one_sentence(recorded, tmp_path):
     (results / "compare" / "stalls.parquet").write_bytes(b"")
     with pytest.raises(InputRefused, match=r"stalls\.parquet: is not a readable Parquet table"):
         draw(results, ["stalls"])
+
+
+def test_which_figures_need_the_claims(recorded, tmp_path):
+    """The workflow draws the others again only when a comparison has changed."""
+    results = tmp_path / "results"
+    shutil.copytree(recorded, results)
+    shutil.rmtree(results / "claims")
+    for name in FIGURES:
+        if name in CLAIM_FIGURES:
+            with pytest.raises(InputRefused, match="claims"):
+                draw(results, [name])
+        else:
+            draw(results, [name])

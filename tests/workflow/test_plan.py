@@ -10,6 +10,8 @@ import pytest
 import yaml
 from tests.workflow.conftest import edit
 
+from gpuatlas.figures import CLAIM_FIGURES
+
 CAPTURE = re.compile(r"Profiling (\S+) with Nsight Compute at (.*)")
 CELL_JOBS = {"time_cell": 1, "train_cell": 1, "capture_cell": 1, "convert": 1, "describe": 1, "phantom": 1}
 FIGURE_JOBS = {"figure", "report_page", "workflow_report", "all"}
@@ -133,6 +135,14 @@ def test_a_changed_module_redoes_its_stage_and_nothing_upstream(finished, snakem
     change(finished / changed)
     planned = stages(snakemake(finished, "-n", "--profile", "profiles/local"))
     assert planned == redone
+
+
+def test_the_claims_redraw_what_shows_them(finished, snakemake):
+    change(finished / "config/claims.yaml")
+    figures = {
+        rule for rule in jobs(snakemake(finished, "-n", "--profile", "profiles/local")) if "figure_" in rule
+    }
+    assert figures == {f"figure_{name}" for name in CLAIM_FIGURES}
 
 
 def test_a_figure_module_redraws_its_own_figure_only(finished, snakemake):

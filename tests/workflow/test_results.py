@@ -89,6 +89,27 @@ def test_what_is_packed_is_what_the_report_shows(finished, snakemake):
         assert (cells / f"h200/{target}/capture/report.ncu-repz").is_file()
 
 
+def test_a_cell_of_another_run_is_not_packed(finished, snakemake):
+    """One cell by a configuration of its own, then the study as it stands in the file."""
+    shutil.copy(finished / "recordings/h200/opt12/report.ncu-repz", finished / "mine.ncu-repz")
+    cell = "results/cells/h200/opt2"
+    snakemake(
+        finished,
+        f"{cell}/cell.json",
+        "--profile",
+        "profiles/local",
+        "--config",
+        "recordings={h200/opt2: mine.ncu-repz}",
+    )
+    assert part(finished, "launches", "opt2").is_file()
+    snakemake(finished, "--profile", "profiles/local")
+    assert (finished / cell / "capture/report.ncu-repz").is_file()
+    assert f"{cell}/capture" in (finished / "results/unpacked.txt").read_text().split("\n")
+    assert not part(finished, "launches", "opt2").exists()
+    done = snakemake(finished, "--profile", "profiles/local")
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
 def test_swapped_recordings_swap_the_tables(finished, snakemake):
     folder = finished / "recordings/h200"
     (folder / "opt1").rename(folder / "swap")

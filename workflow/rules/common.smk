@@ -9,10 +9,17 @@ from gpuatlas import console
 from gpuatlas.compare.claimfile import load_claims
 from gpuatlas.config import RECORDING, TIMING, resolve
 from gpuatlas.errors import ConfigError, GpuatlasError
-from gpuatlas.figures import FIGURES
+from gpuatlas.figures import CLAIM_FIGURES, FIGURES
 from gpuatlas.files import sha256, write_json, write_text
 from gpuatlas.publish.sources import check_sources
-from gpuatlas.submission import captured_sites, check, check_given_images, remaining
+from gpuatlas.submission import (
+    archive_path,
+    captured_sites,
+    check,
+    check_given_images,
+    lacks_archive,
+    remaining,
+)
 
 ROOT = Path(str(workflow.current_basedir)).parent.parent
 ENVIRONMENT = "../envs/gpuatlas.yaml"
@@ -142,23 +149,16 @@ def forget_absent_cells():
             shutil.rmtree(folder)
 
 
-def write_study(params, output):
-    """Write down the study and its configuration, and what `tar` leaves out of the published results."""
-    write_json(Path(output.study), params.study)
-    write_json(Path(output.config), params.config)
-    write_unpacked(output.unpacked)
-
-
-def write_unpacked(path):
-    """List what `tar` leaves out of published results: states, and what is kept of cells that left the study."""
+def left_out():
+    """What `tar` leaves out of published results: states, and what is kept of cells that left the study."""
     cells = {cell.name: cell for cell in STUDY.cells}
-    left_out = ["results/unpacked.txt", ".state"]
+    found = ["results/unpacked.txt", ".state"]
     for folder in sorted(Path("results/cells").glob("*/*/*")):
         cell = cells.get("/".join(folder.parts[2:4]))
         shown = cell is not None and (cell.quality if folder.name == "quality" else cell.origin != "absent")
         if not shown and folder.name != ".state":
-            left_out.append(str(folder))
-    write_text(Path(path), "".join(f"{line}\n" for line in left_out))
+            found.append(str(folder))
+    return found
 
 
 def forget_quality():
@@ -245,6 +245,11 @@ if workflow.is_main_process:
     # A dry run does not start (see onstart), and it is where one looks for what a run would leave out.
     if workflow.output_settings.dryrun:
         say_what_is_left_out()
+        if any(lacks_archive(STUDY, site) for site in captured_sites(STUDY)):
+            archive = archive_path(STUDY.config["stack"])
+            console.note(
+                f"No {archive} here: this machine builds it with Docker, or you copy it here (docs/sites.md)"
+            )
 
 # No more jobs at a site than it lets one user submit.
 for site in SLURM_SITES:

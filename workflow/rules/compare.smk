@@ -5,7 +5,6 @@ rule study:
     output:
         study="results/study.json",
         config="results/config.json",
-        unpacked="results/unpacked.txt",
     log:
         "logs/study.log",
     conda:
@@ -16,8 +15,8 @@ rule study:
     message:
         "Writing down the study as configured"
     run:
-        forget_absent_cells()
-        write_study(params, output)
+        write_json(Path(output.study), params.study)
+        write_json(Path(output.config), params.config)
 
 
 # How far a cell's target lies from baseline in quality: runs of the user, or those that a recording brings along.
@@ -96,7 +95,8 @@ for figure in FIGURES:
         name:
             f"figure_{figure}"
         input:
-            rules.claims.output,
+            rules.compare.output,
+            rules.claims.output if figure in CLAIM_FIGURES else [],
             figure_sources(figure),
         output:
             report(

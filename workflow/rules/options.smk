@@ -31,6 +31,12 @@ def definition(wildcards):
     return settings_of(wildcards.cell.split("/")[1])
 
 
+def thresholds(wildcards):
+    """By what a cell's target is judged to be in effect."""
+    target = wildcards.cell.split("/")[1]
+    return STUDY.targets[target]["evidence"]
+
+
 def training_options(wildcards):
     """How long a cell trains, and on what: a job that sees no GPU must not train for weeks on the CPU."""
     return " ".join(

@@ -46,3 +46,22 @@ rule workflow_report:
         "Writing Snakemake's own report"
     shell:
         "snakemake --configfile {input.config} --report {output} --nolock report_page &> {log}"
+
+
+# Another run may have brought cells that this study has not: their captures are kept, not packed, and their tables
+# would be read with the others.
+rule unpacked:
+    output:
+        "results/unpacked.txt",
+    log:
+        "logs/unpacked.log",
+    localrule: True
+    conda:
+        ENVIRONMENT
+    params:
+        left_out=left_out(),
+    message:
+        "Listing what is not published"
+    run:
+        forget_absent_cells()
+        write_text(Path(output[0]), "".join(f"{line}\n" for line in params.left_out))

@@ -63,7 +63,7 @@ rule time_cell:
         steps=config["timing"]["steps"],
         target=lambda wildcards: wildcards.cell.split("/")[1],
         definition=definition,
-        evidence=lambda wildcards: STUDY.targets[wildcards.cell.split("/")[1]]["evidence"],
+        thresholds=thresholds,
         allow=effect_options,
     message:
         "Timing {wildcards.cell} at {params.where}"

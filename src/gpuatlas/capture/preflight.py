@@ -293,4 +293,12 @@ def _container(machine: Machine, site: Mapping[str, Any]) -> Finding:
             "cells run inside the image",
             f"load {modules} in the job first" if modules else f"install {command}, or ask for it",
         )
+    if runtime == "docker" and machine.output([command, "info"]) is None:
+        return Finding(
+            "container",
+            "refused",
+            "Docker is there, and its daemon does not answer",
+            "cells run inside the image",
+            "start it (systemctl start docker), or ask to be in the group that may use it",
+        )
     return Finding("container", "ok", f"{command} is there")

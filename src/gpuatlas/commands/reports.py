@@ -93,6 +93,12 @@ def _convert(  # noqa: PLR0917 (the command line's options)
         console.say(f"{report.path}: {launches}, {values}{lost}")
         for note in report.notes:
             console.note(f"{report.path}: {note}")
+    first: dict[str, object] = {}
+    for report in result.converted:
+        if first.setdefault(report.sha256, report.path) is not report.path:
+            console.note(
+                f"{report.path}: the same report as {first[report.sha256]}; its launches count twice"
+            )
     for error in result.refused:
         console.fail(str(error))
     if result.refused:
@@ -164,7 +170,7 @@ def _slim(
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
     launches = _counted(done.launches, "launch", "launches")
     console.say(f"{out}: {launches}, {done.before} bytes became {done.after}")
-    if done.after >= done.before:
+    if done.after >= done.before and not redact:
         hint = "" if out.suffix == ".ncu-repz" else "; .ncu-repz is packed"
         console.note(f"{out}: not smaller than {report}{hint}")
 

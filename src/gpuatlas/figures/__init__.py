@@ -13,3 +13,6 @@ FIGURES = (
     "claims_overview",
 )
 """Names of the figures, in the order of the report; each is also the name of its module and its files."""
+
+CLAIM_FIGURES = ("pipe_utilization", "claims_overview")
+"""Those that also show what the claims report or how they were judged."""

@@ -395,5 +395,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (!wire) return NULL;
     wire_error = PyObject_GetAttrString(wire, "WireError");
     Py_DECREF(wire);
-    return wire_error ? PyModule_Create(&definition) : NULL;
+    PyObject *module = wire_error ? PyModule_Create(&definition) : NULL;
+    if (module && PyModule_AddStringConstant(module, "SOURCE_SHA256", SOURCE_SHA256) < 0) Py_CLEAR(module);
+    return module;
 }

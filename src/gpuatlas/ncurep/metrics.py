@@ -7,9 +7,10 @@ could not be built, numpy does the same (`instep`).
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,20 @@ import numpy.typing as npt
 
 from gpuatlas.ncurep.wire import Content
 
-_native: Any = None
-with suppress(ImportError):  # no compiler when it was installed, or another C library in this image
-    _native = import_module("gpuatlas.ncurep._native")
+
+def _compiled() -> Any:
+    """Return the compiled decoder; None where there is none, or none of the source that lies here."""
+    try:
+        module = import_module("gpuatlas.ncurep._native")
+    except ImportError:  # no compiler when it was installed, or another C library in this image
+        return None
+    source = Path(__file__).with_name("_native.c")
+    return module if sha256(source.read_bytes()).hexdigest() == module.SOURCE_SHA256 else None
+
+
+_native = _compiled()
+COMPILED = _native is not None
+"""Whether metrics are decoded by the compiled decoder."""
 
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
