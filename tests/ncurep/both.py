@@ -56,7 +56,7 @@ def same_decoded(one: Decoded, other: Decoded) -> bool:
         (one.metrics.name, other.metrics.name),
     ]
     values = [(one.metrics.values, other.metrics.values)]
-    if (one.instances is None) != (other.instances is None):
+    if one.instance_count != other.instance_count or (one.instances is None) != (other.instances is None):
         return False
     if one.instances and other.instances:
         columns += [

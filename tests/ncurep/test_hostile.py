@@ -13,13 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.ncurep.report_files import ROOT, unpack
-from tests.ncurep.synthetic import Metric, write
+from tests.ncurep.synthetic import Metric, result, write
 
 from gpuatlas.errors import InputRefused
 from gpuatlas.ncurep import chunk, instep, source
 from gpuatlas.ncurep.blocks import walk
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.info import info
+from gpuatlas.ncurep.metrics import MOST_METRICS
 from gpuatlas.ncurep.report import Loss, outline
 from gpuatlas.ncurep.rewrite import new_header, write_block, write_start
 from gpuatlas.ncurep.source import Reader
@@ -123,6 +124,67 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path):
     assert "cannot be read" in refused(loop)
     assert "No such file" in refused(tmp_path / "absent.ncu-rep")
     assert "cannot be read" in refused(tmp_path / "a\0b")
+
+
+def test_what_the_system_cannot_read(tmp_path, report):
+    """Memory at address 0, as for a broken disk: an error in reading, not in opening."""
+    path = tmp_path / "broken.ncu-rep"
+    path.symlink_to("/proc/self/mem")
+    assert "cannot be read (Input/output error)" in refused(path)
+
+
+def test_launches_that_hold_nothing(report):
+    number = 2_000_000
+    header = (
+        write_integer(1, 0) + write_integer(2, number) + write_bytes(4, b"") + write_integer(5, 4 * number)
+    )
+    block = struct.pack("<I", len(header)) + header + bytes(4 * number)
+    assert "more entries than its payload can hold" in refused(report(lzma.compress(TINY + block, preset=0)))
+
+
+def test_very_many_damaged_launches(report, monkeypatch):
+    """Where damage is borne, a report of nothing but damage is still refused, and its reasons are few."""
+    monkeypatch.setattr(chunk, "_MOST_DAMAGED", 20)
+    path = report(b"")
+    with path.open("wb") as file:
+        write_start(file)
+        write_block(file, new_header(["a"]), [bytes(30)] * 50)
+    loss = Loss()
+    with pytest.raises(InputRefused, match="more than 20 launches are damaged"):
+        list(chunk.decode_report(outline(path), loss))
+    assert len(loss.reasons) == 3
+
+
+@pytest.mark.parametrize("metrics", [MOST_METRICS, MOST_METRICS + 1])
+def test_more_metrics_than_any_launch_has(tmp_path, metrics):
+    path = write(tmp_path / "r.ncu-rep", ["a"], [[Metric(0, None, flag=None)] * metrics] * 2)
+    if metrics <= MOST_METRICS:
+        assert check(path).metrics == 2
+    else:
+        assert "more metrics than any launch has" in refused(path)
+
+
+def test_check_holds_no_instances_in_memory(tmp_path):
+    """Two million of them in four megabytes."""
+    metric = Metric(0, None, flag=None)
+    encoded = metric.encoded() + b"\x1a\x00" * 2_000_000
+    whole = result([metric, metric])
+    entry = write_bytes(13, metric.encoded())
+    path = tmp_path / "r.ncu-rep"
+    with path.open("wb") as file:
+        write_start(file)
+        write_block(file, new_header(["a"]), [whole.replace(entry, write_bytes(13, encoded), 1)])
+    script = (
+        "import sys; from pathlib import Path; from gpuatlas.ncurep.check import check;"
+        "from tests.ncurep.report_files import peak_mib;"
+        "print(check(Path(sys.argv[1])).instances, peak_mib())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    instances, peak = map(int, done.stdout.split())
+    assert instances == 2_000_000
+    assert peak < 120  # as a table they would take 100 MB more
 
 
 def test_told_by_content_not_by_name(report):

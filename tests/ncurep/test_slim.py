@@ -1,5 +1,6 @@
 """Slim and merged reports read as before, in our reader and in NVIDIA's."""
 
+import shutil
 import signal
 import struct
 import subprocess
@@ -110,6 +111,25 @@ def test_packing_does_not_enlarge_and_says_where_nothing_is_saved(tmp_path):
     assert "not smaller than" in run(f"{SLIM} {packed} --out {tmp_path}/again.ncu-repz").stderr
     assert ".ncu-repz is packed" in run(f"{SLIM} {packed} --out {tmp_path}/again.ncu-rep").stderr
     assert not run(f"{SLIM} {tmp_path}/plain.ncu-rep --out {tmp_path}/again.ncu-repz").stderr
+
+
+def test_a_report_that_is_replaced_meanwhile_is_refused(tmp_path, monkeypatch):
+    path, other = tmp_path / "r.ncu-repz", tmp_path / "other.ncu-repz"
+    shutil.copy(WINDOWS["opt1"], path)
+    shutil.copy(SMALL, other)
+
+    def outline_and_replace(path, **options):
+        found = outline(path, **options)
+        other.replace(path)
+        return found
+
+    monkeypatch.setattr("gpuatlas.ncurep.slim.outline", outline_and_replace)
+    with pytest.raises(InputRefused, match="changed while it was read"):
+        slim(path, tmp_path / "out.ncu-repz")
+    shutil.copy(SMALL, other)
+    with pytest.raises(InputRefused, match="changed while it was read"):
+        merge([path], tmp_path / "out.ncu-repz")
+    assert not (tmp_path / "out.ncu-repz").exists()
 
 
 def test_a_full_disk_names_the_new_report(tmp_path):

@@ -19,6 +19,7 @@ from gpuatlas.errors import ConfigError, GpuatlasError, InputRefused
 from gpuatlas.names import launch_key
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import Outline, outline
+from gpuatlas.ncurep.slim import slim
 from gpuatlas.tables import schema
 from gpuatlas.tables.convert import convert
 from gpuatlas.tables.write import parse_partition, table_path
@@ -154,6 +155,36 @@ def test_a_report_that_is_replaced_while_it_is_read_is_refused(tmp_path, monkeyp
     with pytest.raises(InputRefused, match="changed while it was read"):
         convert([path], tmp_path / "out")
     assert not (tmp_path / "out/launches.parquet").exists()
+
+
+def test_paths_that_are_not_utf_8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"o\xff")
+    folder.mkdir()
+    report = folder / os.fsdecode(b"r\xfe.ncu-repz")
+    report.write_bytes(TINY.read_bytes())
+    assert convert([report, report], tmp_path / "out").converted[1].launches == 2
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        convert([report], folder / "out")
+    assert sorted(folder.iterdir()) == [report]
+    assert slim(report, folder / "slim.ncu-repz").launches == 2
+    assert check(folder / "slim.ncu-repz").launches == 2
+
+
+def test_a_folder_in_the_place_of_an_earlier_table(tmp_path):
+    convert([TINY], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    (tmp_path / "instances.parquet").mkdir()
+    with pytest.raises(ConfigError, match=r"instances\.parquet: a folder"):
+        convert([SMALL], tmp_path)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_what_was_unpacked_of_a_cut_packed_report_is_kept(tmp_path):
+    whole = SMALL.read_bytes()
+    cut = tmp_path / "cut.ncu-repz"
+    cut.write_bytes(whole[: len(whole) * 9 // 10])
+    done = convert([cut], tmp_path / "out", partial=True).converted[0]
+    assert (done.launches, done.lost) == (2, 1)
 
 
 def test_partial_and_check_say_the_same_of_a_cut(tmp_path):
@@ -380,7 +411,7 @@ def test_one_dataset_of_many_versions_has_one_schema(tmp_path):
 def test_partition_words():
     assert parse_partition(["architecture=h200", "target=opt1"]) == {"architecture": "h200", "target": "opt1"}
     assert table_path(Path("o"), "rules", {"a": "1"}) == Path("o/rules/a=1/part.parquet")
-    for wrong in (["x"], ["=1"], ["a="], ["a=../b"], ["a=."], ["a=1", "a=2"], ["a=b/c"]):
+    for wrong in (["x"], ["=1"], ["a="], ["a=../b"], ["a=."], ["a=1", "a=2"], ["a=b/c"], ["launch_id=1"]):
         with pytest.raises(ConfigError, match="--partition"):
             parse_partition(wrong)
 

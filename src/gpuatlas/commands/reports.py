@@ -24,11 +24,13 @@ def _lost(launches: int, at_least: bool) -> str:
 
 
 def _clean_up_on_sigterm() -> None:
-    """Let a job that is cancelled leave no half-written file behind."""
+    """Let a job that is cancelled, or whose terminal is gone, leave no half-written file behind."""
     import signal
     import sys
 
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for warning in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(warning) is not signal.SIG_IGN:  # nohup
+            signal.signal(warning, lambda number, _: sys.exit(128 + number))
 
 
 def _convert(  # noqa: PLR0917 (the command line's options)

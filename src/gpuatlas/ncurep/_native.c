@@ -184,6 +184,7 @@ static int is_flag(const uint8_t *at, const uint8_t *end) {
 typedef struct {
     Table table; /* owner, index, correlation, value */
     Values correlation, value;
+    Py_ssize_t count;
 } Instances;
 
 static int read_instances(const uint8_t *at, const uint8_t *end, Py_ssize_t owner, Instances *to) {
@@ -191,6 +192,7 @@ static int read_instances(const uint8_t *at, const uint8_t *end, Py_ssize_t owne
     for (int64_t index = 0; at < end && *at == INSTANCE; index++) {
         const uint8_t *stop;
         at++;
+        to->count++;
         if (read_size(&at, end, &stop, "an instance is longer than its metric") < 0) return -1;
         Py_ssize_t row = 0;
         if (kept) {
@@ -270,7 +272,7 @@ static const uint8_t *metric_content(const uint8_t *at, const uint8_t *end, cons
 }
 
 static int read_launches(const uint8_t *raw, Py_ssize_t size, Py_ssize_t launches, const int64_t *start,
-                         const int64_t *stop, uint64_t names, int64_t *extents, Table *table, Values *values,
+                         const int64_t *stop, uint64_t names, Py_ssize_t most, int64_t *extents, Table *table, Values *values,
                          Instances *instances) {
     for (Py_ssize_t launch = 0; launch < launches; launch++) {
         if (start[launch] < 0 || start[launch] > stop[launch] || stop[launch] > size) {
@@ -283,6 +285,7 @@ static int read_launches(const uint8_t *raw, Py_ssize_t size, Py_ssize_t launche
         extents[launch] = at - raw;
         Py_ssize_t before = table->rows;
         while (at < end && *at == METRIC) {
+            if (table->rows - before == most) return refuse("it has more metrics than any launch has");
             if (!(content = metric_content(at, end, &next))) return -1;
             if (read_metric(content, next, names, table, values, instances) < 0) return -1;
             at = next;
@@ -303,27 +306,28 @@ static PyObject *columns(Table *table, int first, int count, PyObject *text) {
 }
 
 PyDoc_STRVAR(decode_doc,
-"decode(raw, starts, ends, names, instances)\n--\n\n"
+"decode(raw, starts, ends, names, most, instances)\n--\n\n"
 "Decode the metrics of launches.\n\n"
 "`raw` holds the launches; `starts` and `ends` are int64 arrays that say where. `names` is the number of metric\n"
-"names there are. Return a tuple: an int64 array of three parts (where each launch's metrics begin, where they\n"
-"end, how many they are); the name ids; (kind, number, integer, text) of the values; and of the instances, or\n"
-"None if they are not wanted and only checked, owner and index, then the same four of the correlation ids and\n"
+"names there are, and `most` how many metrics a launch may have. Return a tuple: an int64 array of three parts (where each launch's metrics begin, where they\n"
+"end, how many they are); the name ids; (kind, number, integer, text) of the values; how many instances there\n"
+"are; and of the instances, or None if they are not wanted and only checked, owner and index, then the same four of the correlation ids and\n"
 "of the values. Arrays are bytearrays.");
 
 static PyObject *decode(PyObject *module, PyObject *args) {
     static const Py_ssize_t OF_METRICS[] = {8, 1, 8, 8}, OF_INSTANCES[] = {8, 8, 1, 8, 8, 1, 8, 8};
     Py_buffer raw, starts, ends;
     unsigned long long names;
+    Py_ssize_t most;
     int wanted;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*Kp", &raw, &starts, &ends, &names, &wanted)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*y*y*Knp", &raw, &starts, &ends, &names, &most, &wanted)) return NULL;
 
     PyObject *found = NULL, *extents = NULL;
     Py_ssize_t launches = starts.len / 8;
     Table table = {0};
     Values values = {&table, 1, PyDict_New()};
-    Instances instances = {{0}, {NULL, 2, PyDict_New()}, {NULL, 5, PyDict_New()}};
+    Instances instances = {{0}, {NULL, 2, PyDict_New()}, {NULL, 5, PyDict_New()}, 0};
     if (!values.text || !instances.correlation.text || !instances.value.text) goto done;
     if (wanted) instances.correlation.table = instances.value.table = &instances.table;
     if (ends.len != starts.len || ((uintptr_t)starts.buf | (uintptr_t)ends.buf) % sizeof(int64_t)) {
@@ -333,7 +337,7 @@ static PyObject *decode(PyObject *module, PyObject *args) {
     extents = PyByteArray_FromStringAndSize(NULL, 0);
     if (!extents || PyByteArray_Resize(extents, 3 * 8 * launches) < 0 || table_open(&table, 4, OF_METRICS) < 0) goto done;
     if (wanted && table_open(&instances.table, 8, OF_INSTANCES) < 0) goto done;
-    if (read_launches(raw.buf, raw.len, launches, starts.buf, ends.buf, names,
+    if (read_launches(raw.buf, raw.len, launches, starts.buf, ends.buf, names, most,
                       (int64_t *)PyByteArray_AsString(extents), &table, &values, &instances) < 0)
         goto done;
 
@@ -347,7 +351,7 @@ static PyObject *decode(PyObject *module, PyObject *args) {
                                      columns(&instances.table, 5, 3, instances.value.text));
     }
     if (of_values && of_instances)
-        found = Py_BuildValue("OOOO", extents, table.array[0], of_values, of_instances);
+        found = Py_BuildValue("OOOnO", extents, table.array[0], of_values, instances.count, of_instances);
     Py_XDECREF(of_values);
     Py_XDECREF(of_instances);
 done:

@@ -12,6 +12,8 @@ VERSION = 7
 MAX_HEADER = 128 << 20
 MAX_ENTRY = 128 << 20
 """Limits of what is held in memory at once: a block's header, one entry of its payload."""
+_LEAST_RESULT = 24
+"""A launch has a name, a grid, a block and a metric, which take no fewer bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def walk(reader: Reader) -> Iterator[Block]:
                 "it holds results of range or graph replay, which are not read; profile kernels", offset
             )
         payload = Payload(reader.offset, int(block.payload), int(block.sources), int(block.results))
-        if payload.size < 4 * (payload.sources + payload.results):
+        if payload.size < 4 * (payload.sources + payload.results) + _LEAST_RESULT * payload.results:
             reader.refuse("a block announces more entries than its payload can hold", offset)
         yield Block(reader, offset, raw, block, extended, payload)
 

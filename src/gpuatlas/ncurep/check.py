@@ -40,10 +40,11 @@ def check(path: Path) -> Checked:
     extended = report.extended
     first: dict[str, int] = {}
     same = np.array([first.setdefault(name, number) for number, name in enumerate(report.names)], np.int64)
-    for chunk in decode_report(report, instances=True):
+    for chunk in decode_report(report):
         metrics += len(np.unique(chunk.metrics.launch * len(same) + same[chunk.metrics.name]))
-        instances += len(chunk.instances.owner) if chunk.instances else 0
+        instances += chunk.instance_count
         extended += chunk.extended
+    report.source.require_unchanged()
     session = report.session
     return Checked(
         path, report.launches, metrics, instances, session.ncu_version, session.device_name, extended

@@ -13,9 +13,13 @@ from gpuatlas.ncurep.wire import BYTES, Content, WireError, fields, parse, write
 
 _CHUNK_BYTES = 8 << 20
 """Launches are decoded together until they have this many bytes; it bounds the memory."""
+_CHUNK_LAUNCHES = 8192
+"""And no more launches than this: very small ones take more memory decoded than encoded."""
 _LARGE = 64 << 10
 """A launch of so many bytes is mostly bodies of sections, which nothing here needs: it pays to leave them out
 before it is copied."""
+_MOST_DAMAGED = 10_000
+"""So many damaged launches are left out where damage is borne; a report with more is no cut one."""
 _SECTIONS, _SECTION_TAG = 17, 2
 """The field of the sections, and how many bytes its tag has."""
 _SECTION_HEAD = 512
@@ -89,7 +93,9 @@ class Chunk:
     infos: list[LaunchInfo]
     rules: list[list[RuleResult]]
     metrics: Metrics
+    instance_count: int
     instances: Instances | None
+    """None unless asked for."""
     extended: int
     """How many launches hold fields that this version does not know."""
 
@@ -119,7 +125,7 @@ def decode_report(report: Outline, loss: Loss | None = None, *, instances: bool 
             yield from _decoded(group, report, loss, instances)  # what stands before it comes first
             group.clear()
             _leave_out(launch.offset, error, report, loss)
-        if group.used >= _CHUNK_BYTES:
+        if group.used >= _CHUNK_BYTES or len(group.start) >= _CHUNK_LAUNCHES:
             yield from _decoded(group, report, loss, instances)
             group.clear()
     yield from _decoded(group, report, loss, instances)
@@ -147,7 +153,9 @@ def _leave_out(offset: int, error: WireError, report: Outline, loss: Loss | None
     if loss is None:
         raise damage from error
     loss.launches += 1
-    loss.reasons.append(damage.reason)
+    loss.tell(damage.reason)
+    if loss.launches > _MOST_DAMAGED:
+        raise Damaged(report.source, offset, f"more than {_MOST_DAMAGED} launches are damaged") from error
 
 
 def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
@@ -181,4 +189,4 @@ def decode(group: Group, names: int, *, instances: bool = False) -> Chunk:
         infos.append(info)
         rules.append(results)
         extended += unknown or info.extended or unknown_rules
-    return Chunk(infos, rules, found.metrics, found.instances, extended)
+    return Chunk(infos, rules, found.metrics, found.instance_count, found.instances, extended)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gpuatlas.ncurep.metrics import (
     DOUBLE,
     FLOAT,
+    MOST_METRICS,
     TEXT,
     UINT32,
     UINT64,
@@ -29,6 +30,7 @@ from gpuatlas.ncurep.wire import BYTES, VARINT, Content, WireError, decode_text,
 _METRIC_TAG = 0x6A
 _NAME_TAG, _VALUE_TAG, _INSTANCE_TAG, _FLAG_TAG = 0x08, 0x12, 0x1A, 0x20
 _TEXT_TAG, _FLOAT_TAG, _DOUBLE_TAG, _UINT32_TAG, _UINT64_TAG = 0x0A, 0x15, 0x19, 0x20, 0x28
+_TOO_MANY = "it has more metrics than any launch has"
 _FEW = 32
 """So many launches or fewer are searched for metrics one by one, and so many metrics for instances."""
 # By the size of a value, which is a tag and an integer of up to 5 bytes: where in 8 bytes from its own tag on
@@ -62,9 +64,9 @@ def decode(raw: bytearray, start: Ints, end: Ints, names: int, *, instances: boo
     entries = _decode_entries(buffer, begin, stop, names)
     metrics = Metrics(launch, np.bincount(launch, minlength=len(start)), entries.name, entries.values)
     if instances:
-        return Decoded(heads, tails, metrics, _decode_instances(buffer, entries))
-    _check_instances(buffer, entries)
-    return Decoded(heads, tails, metrics, None)
+        found = _decode_instances(buffer, entries)
+        return Decoded(heads, tails, metrics, len(found.owner), found)
+    return Decoded(heads, tails, metrics, _check_instances(buffer, entries), None)
 
 
 def metrics_end(launch: Content) -> int:
@@ -176,6 +178,8 @@ def _metric_spans(buffer: _Buffer, first: Ints, limit: Ints) -> tuple[Ints, Ints
             last[active[~more]] = ends_at[~more]
             active, position, limit = active[more], ends_at[more], limit[more]
     launch, tag, start, end = map(np.concatenate, (launches, tags, starts, ends))
+    if np.bincount(launch).max() > MOST_METRICS:
+        raise WireError(_TOO_MANY)
     length = end - start
     # The tag and the bytes of the size; a launch is no larger than what four of those can say.
     if (start - tag != 2 + (length > 127) + (length > 16383) + (length > 2097151)).any():
@@ -218,12 +222,13 @@ def _decode_instances(buffer: _Buffer, entries: _Entries) -> Instances:
     return Instances(entries.with_instances[row], index, correlation, value)
 
 
-def _check_instances(buffer: _Buffer, entries: _Entries) -> None:
-    """Refuse what `_decode_instances` would refuse, in half its time."""
+def _check_instances(buffer: _Buffer, entries: _Entries) -> int:
+    """Refuse what `_decode_instances` would refuse, in half its time; return how many there are."""
     _, start, end = _instance_spans(buffer, entries)
     odd = np.flatnonzero(~_usual(buffer, start, end))
     if odd.size:
         _instance_values(buffer, start[odd], end[odd])
+    return len(start)
 
 
 def _instance_spans(buffer: _Buffer, entries: _Entries) -> tuple[Ints, Ints, Ints]:
@@ -273,6 +278,8 @@ def _next_spans(
             starts.append(at)
             at += min(size, len(buffer.byte))
             ends.append(at)
+            if tag == _METRIC_TAG and len(ends) - before > MOST_METRICS:
+                raise WireError(_TOO_MANY)
         counts.append(len(ends) - before)
         last.append(at)
     found = np.repeat(rows, counts)

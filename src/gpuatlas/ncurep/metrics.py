@@ -36,6 +36,8 @@ COMPILED = _native is not None
 NONE, TEXT, FLOAT, DOUBLE, UINT32, UINT64 = 0, 1, 2, 3, 4, 5
 """Kinds of a stored value; NONE where nothing is stored."""
 
+MOST_METRICS = 100_000
+"""Launches have up to a few thousand metrics; one that has more than this is damaged or made to do harm."""
 PAD = 32
 """Zero bytes behind the last message of a buffer: looking that far ahead is harmless."""
 Ints = npt.NDArray[np.int64]
@@ -87,6 +89,7 @@ class Decoded:
     tails: Ints
     """Launch -> where they end."""
     metrics: Metrics
+    instance_count: int
     instances: Instances | None
     """None unless asked for."""
 
@@ -111,25 +114,26 @@ def decode_metrics(
     Raises
     ------
     WireError
-        If a launch has no metrics, or an entry is not exactly of the shape above or reaches beyond its
-        launch, or a name id is beyond the string tables.
+        If a launch has no metrics or more than `MOST_METRICS`, or an entry is not exactly of the shape above
+        or reaches beyond its launch, or a name id is beyond the string tables.
     """
     start, end = np.array(starts, np.int64), np.array(ends, np.int64)
     if _native is None:
         from gpuatlas.ncurep import instep
 
         return instep.decode(raw, start, end, names, instances=instances)
-    extents, name, value, found = _native.decode(raw, start, end, names, instances)
+    extents, name, value, count, found = _native.decode(raw, start, end, names, MOST_METRICS, instances)
     heads, tails, counts = np.frombuffer(extents, np.int64).reshape(3, -1)
     launch = np.repeat(np.arange(len(counts)), counts)
     metrics = Metrics(launch, counts, np.frombuffer(name, np.int64), _values(*value))
     if found is None:
-        return Decoded(heads, tails, metrics, None)
+        return Decoded(heads, tails, metrics, count, None)
     owner, index, correlation, content = found
     return Decoded(
         heads,
         tails,
         metrics,
+        count,
         Instances(
             np.frombuffer(owner, np.int64),
             np.frombuffer(index, np.int64),

@@ -72,6 +72,7 @@ class Outline:
 
 MAX_NAMES = 100_000
 """Reports have up to a few thousand metrics; one that names more than this is damaged or made to do harm."""
+_REASONS = 3
 LAUNCHES_ENTRY = "gpuatlas launches"
 """Session entry by which a slim report tells its number of launches: a cut between two blocks shows."""
 
@@ -179,6 +180,12 @@ class Loss:
     at_least: bool = False
     """Whether more may be lost: where a report is cut that does not tell its launches, nobody knows."""
     reasons: list[str] = field(default_factory=list)
+    """The first few of what was found wrong."""
+
+    def tell(self, reason: str) -> None:
+        """Note what was found wrong."""
+        if len(self.reasons) < _REASONS:
+            self.reasons.append(reason)
 
 
 def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
@@ -211,7 +218,7 @@ def launches(report: Outline, loss: Loss | None = None) -> Iterator[RawLaunch]:
                 raise
             # Where the outline ended, it has said why; here it may show a few bytes later.
             first = report.damage if report.damage and report.damage.offset <= error.offset else error
-            loss.reasons.append(first.reason)
+            loss.tell(first.reason)
             told = report.session.versions.get(LAUNCHES_ENTRY, "")
             loss.at_least = not (told.isdecimal() and len(told) < 10)
             announced = report.launches if loss.at_least else int(told)

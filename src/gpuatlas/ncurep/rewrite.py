@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,8 +45,8 @@ def _pack(report: Path, below: int | None) -> None:
     """Compress a file to one zstd frame, which is what NVIDIA's reader expects."""
     import pyarrow as pa
 
-    with pa.memory_map(str(report)) as file:
-        content = file.read_buffer()
+    with report.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as view:
+        content = pa.py_buffer(view)
         packed = pa.Codec("zstd", compression_level=_LEVEL).compress(content)
         if below is not None and packed.size >= below:
             packed = pa.Codec("zstd", compression_level=_HIGHEST_LEVEL).compress(content)

@@ -73,6 +73,7 @@ def slim(path: Path, out: Path, *, redact: bool = False, drop_instances: bool = 
                 results = [redaction.result(data) for data in results]
             header = plain_header(block.raw_header, redact=redact)
             write_block(file, with_launches(header, report.launches) if number == 0 else header, results)
+        report.source.require_unchanged()
     return Slimmed(out, report.launches, report.source.size, out.stat().st_size)
 
 
@@ -122,6 +123,7 @@ def merge(parts: Sequence[Path], out: Path) -> Slimmed:
                         write_block(file, with_launches(header, launches) if index == 0 else header, results)
                     elif results:
                         write_block(file, new_header(), results)
+            report.source.require_unchanged()
     return Slimmed(out, launches, sum(report.source.size for report in outlines), out.stat().st_size)
 
 

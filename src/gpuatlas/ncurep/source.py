@@ -6,6 +6,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ MAX_UNPACKED = 16 << 30
 """A packed report that unpacks to more bytes than this is refused."""
 MAX_AT_ONCE = 96 << 20
 """A zstd-packed report that unpacks to no more bytes than this is unpacked at once and held in memory."""
-_PIECE = 1 << 20
+_PIECE, _SMALL_PIECE = 1 << 20, 1 << 16
 _PACKED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xfd7zXZ\0": "xz",
@@ -49,7 +50,7 @@ class Source:
         except OSError:
             same = False
         if not same:
-            raise InputRefused(f"{self.path}: changed while it was read; convert it when it is complete.")
+            raise InputRefused(f"{self.path}: changed while it was read; try again when it is complete.")
 
     @property
     def name(self) -> str:
@@ -85,6 +86,20 @@ class Damaged(InputRefused):
         return Damaged, self._arguments  # so that it comes back from a worker process
 
 
+def _unreadable(path: Path, error: Exception) -> InputRefused:
+    reason = getattr(error, "strerror", None) or error
+    return InputRefused(f"{path}: cannot be read ({reason}).")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Refuse a file that the system cannot read, for instance on a broken disk."""
+    try:
+        yield
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -102,13 +117,11 @@ def identify(path: Path) -> Source:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise InputRefused(f"{path}: not a regular file, so not opened; give the path of a report.")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            head = file.read(8)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputRefused(f"{path}: cannot be read ({reason}).") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        head = file.read(8)
+        raise _unreadable(path, error) from error
     for magic, packing in {MAGIC: "none", **_PACKED}.items():
         if head.startswith(magic):
             return Source(path, packing, status.st_size, _identity(status))
@@ -156,8 +169,10 @@ def _open_packed(source: Source) -> Any:
     return _Decompressor(source.path, source.packing)
 
 
-def _zstd_content_size(head: bytes) -> int | None:
+def _stated_size(source: Source) -> int | None:
     """Return the size that the first frame of a zstd file states (RFC 8878), or None if it states none."""
+    with _readable(source.path), source.path.open("rb") as file:
+        head = file.read(_LONGEST_ZSTD_HEAD)
     if len(head) < 5:
         return None
     descriptor = head[4]
@@ -179,10 +194,11 @@ def unpack_at_once(source: Source) -> memoryview | None:
         return None
     import pyarrow as pa
 
-    packed = source.path.read_bytes()
-    size = _zstd_content_size(packed[:_LONGEST_ZSTD_HEAD])
+    size = _stated_size(source)
     if size is None or size > MAX_AT_ONCE:
         return None
+    with _readable(source.path):
+        packed = source.path.read_bytes()
     try:
         return memoryview(pa.Codec("zstd").decompress(packed, size)).cast("B")
     except OSError:
@@ -195,7 +211,9 @@ class _File:
     def __init__(self, source: Source) -> None:
         self.offset = 0
         self._size = source.size
-        self._descriptor = os.open(source.path, os.O_RDONLY)
+        self._path = source.path
+        with _readable(self._path):
+            self._descriptor = os.open(self._path, os.O_RDONLY)
         self._window, self._window_offset = memoryview(b""), 0
         self._ahead = _LEAST_AHEAD
 
@@ -210,12 +228,13 @@ class _File:
         return data
 
     def _read(self, size: int) -> memoryview:
-        data = os.pread(self._descriptor, size, self.offset)
-        # One call returns at most 2 GiB, and less when a signal comes or at the end of the file.
-        while len(data) < size and (
-            more := os.pread(self._descriptor, size - len(data), self.offset + len(data))
-        ):
-            data += more
+        with _readable(self._path):
+            data = os.pread(self._descriptor, size, self.offset)
+            # One call returns at most 2 GiB, and less when a signal comes or at the end of the file.
+            while len(data) < size and (
+                more := os.pread(self._descriptor, size - len(data), self.offset + len(data))
+            ):
+                data += more
         return memoryview(data)
 
     def skip(self, size: int) -> int:
@@ -256,14 +275,19 @@ class _Held:
 
 
 class _Stream:
-    """A packed report, unpacked a piece ahead by a thread of its own, while the last piece is decoded."""
+    """A packed report, unpacked a piece ahead by a thread of its own, while the last piece is decoded.
 
-    def __init__(self, source: Source) -> None:
+    A zstd piece in which the damage is gives nothing of what stands before it, so pieces are small where
+    `unpack_at_once` has found some.
+    """
+
+    def __init__(self, source: Source, piece: int) -> None:
         self.offset = 0
         self._source = source
         self._stream = _open_packed(source)
         self._thread = ThreadPoolExecutor(1, "unpack")
-        self._next = self._thread.submit(self._stream.read, _PIECE)
+        self._size = piece
+        self._next = self._thread.submit(self._stream.read, piece)
         self._piece, self._at = b"", 0
 
     def _left(self) -> int:
@@ -282,7 +306,7 @@ class _Stream:
             limit = f"{MAX_UNPACKED >> 30} GiB, the limit for packed reports"
             raise Damaged(self._source, self.offset, f"it unpacks to more than {limit}")
         if self._piece:
-            self._next = self._thread.submit(self._stream.read, _PIECE)
+            self._next = self._thread.submit(self._stream.read, self._size)
         return len(self._piece)
 
     def _pass(self, size: int) -> Iterator[tuple[int, int]]:
@@ -308,6 +332,13 @@ class _Stream:
         self._stream.close()
 
 
+def _piece(source: Source) -> int:
+    if source.packing != "zstd":
+        return _PIECE
+    size = _stated_size(source)
+    return _SMALL_PIECE if size is not None and size <= MAX_AT_ONCE else _PIECE
+
+
 class Reader:
     """Reads a report's unpacked bytes in order.
 
@@ -327,7 +358,7 @@ class Reader:
         if self.content is not None:
             self._bytes = _Held(self.content)
         else:
-            self._bytes = _File(source) if source.packing == "none" else _Stream(source)
+            self._bytes = _File(source) if source.packing == "none" else _Stream(source, _piece(source))
 
     @property
     def offset(self) -> int:

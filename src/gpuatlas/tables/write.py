@@ -38,6 +38,9 @@ class Options:
     """Leave out launches that are not whole instead of refusing their report."""
 
 
+_TABLES = ("launches", "metrics", "rules", "session")
+_INSTANCES = "instances"
+_COLUMNS = frozenset(name for table in (*_TABLES, _INSTANCES) for name in schema.TABLES[table].names)
 Progress = Callable[[int], None]
 """Called with the number of launches done since the last call."""
 Metadata = Callable[[], Mapping[str, str]]
@@ -81,6 +84,8 @@ def parse_partition(entries: Sequence[str]) -> dict[str, str]:
     for entry in entries:
         key, separator, value = entry.partition("=")
         plain = all(c.isalnum() or c in "_-." for c in key + value) and not value.startswith(".")
+        if key in _COLUMNS:
+            raise ConfigError(f"--partition {entry}: '{key}' is a column of the tables; give another key.")
         if not (separator and key and value and plain) or key in found:
             raise ConfigError(
                 f"--partition {entry}: give each once, as key=value of letters, digits, '_', '-', '.'."
@@ -179,9 +184,16 @@ class TableFiles:
 @contextmanager
 def table_files(out: Path, options: Options, metadata: Metadata) -> Iterator[TableFiles]:
     """Open the tables of a conversion; they appear together if the block ends without an error."""
-    names = ["launches", "metrics", "rules", "session"]
-    if options.instances:
-        names.append("instances")
+    names = [*_TABLES, _INSTANCES] if options.instances else _TABLES
+    try:
+        str(out.absolute()).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(out).decode(errors="backslashreplace")
+        raise ConfigError(f"{shown}: Parquet cannot be written to a path that is not UTF-8.") from error
+    # Of an earlier conversion to the same place: they would belong to other launches.
+    stale = None if options.instances else table_path(out, _INSTANCES, options.partition)
+    if stale is not None and stale.is_dir():
+        raise ConfigError(f"{stale}: a folder stands where an earlier table would; remove or rename it.")
     with ExitStack() as places:
         paths = {name: table_path(out, name, options.partition) for name in names}
         files = TableFiles(places, paths, metadata)
@@ -190,8 +202,8 @@ def table_files(out: Path, options: Options, metadata: Metadata) -> Iterator[Tab
             files.finish()
         finally:
             files.close()
-    if not options.instances:  # of an earlier conversion to the same place: it would belong to other launches
-        table_path(out, "instances", options.partition).unlink(missing_ok=True)
+    if stale is not None:
+        stale.unlink(missing_ok=True)
 
 
 def file_metadata(reports: Sequence[Outline], sha256s: Sequence[str]) -> dict[str, str]:
@@ -251,7 +263,7 @@ def add_report(
     result.notes.extend(report.session.notes)
     if loss:
         result.lost, result.lost_at_least = loss.launches, loss.at_least
-        result.notes.extend(loss.reasons[:3])
+        result.notes.extend(loss.reasons)
     if extended:
         places = "1 block or launch" if extended == 1 else f"{extended} blocks or launches"
         result.notes.append(f"fields in {places} are left out, since this version does not know them")
