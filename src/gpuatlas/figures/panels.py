@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from gpuatlas.compare.study import Cell, Study
@@ -96,7 +97,13 @@ def titles(sheet: Sheet, line: Line, reported: frozenset[str] = frozenset()) -> 
 
 
 def small_multiples(
-    inputs: Inputs, rows: Rows, parts: Sequence[Part], *, note: str = "", reported: Rows | None = None
+    inputs: Inputs,
+    rows: Rows,
+    parts: Sequence[Part],
+    *,
+    key: Sequence[Artist] = (),
+    note: str = "",
+    reported: Rows | None = None,
 ) -> Drawn:
     """Draw one panel of bars a capture.
 
@@ -108,6 +115,8 @@ def small_multiples(
         The rows to draw; they are also what the figure's CSV holds.
     parts
         What each panel consists of, from the top.
+    key
+        What explains the colours where the bars' labels do not.
     note
         A sentence below the panels.
     reported
@@ -134,6 +143,8 @@ def small_multiples(
         _panels(sheet, line, parts, limits, made)
     if not made:
         sheet.empty(NO_DATA)
+    elif key:
+        sheet.legend(key, len(key))
     stubs = {bar.missing for drawn in made.values() for part in drawn for bar in part if bar.value is None}
     meaning = {"n/c": "n/c: not collected.", NOT_REPORTED: "n/r: not reported."}
     sheet.notes(

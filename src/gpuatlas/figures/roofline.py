@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -11,7 +13,7 @@ from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.panels import NO_DATA, TITLES, grid, titles
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
-from gpuatlas.figures.style import CLASSES, DARK, LINE, hatched
+from gpuatlas.figures.style import CLASSES, DARK, LINE, Look, hatched, short
 
 LEFT, HEIGHT = 0.42, 1.05
 BLOCK = TITLES + HEIGHT + LINE + 0.07
@@ -19,8 +21,11 @@ BLOCK = TITLES + HEIGHT + LINE + 0.07
 X_TICKS = {1e-2: "0.01", 1e1: "10", 1e4: "10 k"}
 Y_TICKS = {1e9: "1 G", 1e11: "100 G", 1e13: "10 T", 1e15: "1 P"}
 X_SPAN, Y_SPAN = (1e-2, 1e4), (1e9, 4e15)
-CEILINGS = (("peak_tf32", "TF32", "--"), ("peak_fp32", "FP32", "-"), ("peak_dram", "DRAM", ":"))
-UNITS = "In each panel: peak rates in TFLOP/s, DRAM in TB/s."
+CEILINGS = (
+    ("peak_tf32", "TF32", "--", "TFLOP/s"),
+    ("peak_fp32", "FP32", "-", "TFLOP/s"),
+    ("peak_dram", "DRAM", ":", "TB/s"),
+)
 
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
@@ -45,7 +50,7 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         _legend(sheet, rows, cells)
     else:
         sheet.empty(NO_DATA)
-    sheet.notes(inputs.study, UNITS if cells else "")
+    sheet.notes(inputs.study)
     return sheet.finish(), rows
 
 
@@ -68,12 +73,21 @@ def _rates(sheet: Sheet) -> None:
 def _legend(sheet: Sheet, rows: Rows, cells: Sequence[Cell]) -> None:
     drawn = {name for cell in cells for name in _points(of_cell(rows, cell))}
     present = [look for name, look in CLASSES.items() if name in drawn]
-    handles = [
-        Line2D([], [], ls="", marker=k.marker, color=k.colour, mec=DARK, mew=0.3, ms=3.6, label=k.label)
-        for k in present
+    handles = [Line2D([], [], label=look.label, **_mark(look)) for look in present]
+    # Four panels in a line have no room for units beside the numbers.
+    handles += [
+        Line2D([], [], ls=dash, color=DARK, label=f"{label} peak ({unit})")
+        for _, label, dash, unit in CEILINGS
     ]
-    handles += [Line2D([], [], ls=dash, color=DARK, label=label) for _, label, dash in CEILINGS]
     sheet.legend(handles, 3)
+
+
+def _mark(look: Look) -> dict[str, Any]:
+    """Return how a class is marked: one that lies under another shines through."""
+    face = to_rgba(look.colour, 0.75)
+    return {
+        "ls": "", "marker": look.marker, "color": look.colour, "mfc": face, "mec": DARK, "mew": 0.4, "ms": 3.6
+    }  # fmt: skip
 
 
 def _panel(axes: Axes, rows: Rows) -> None:
@@ -81,8 +95,7 @@ def _panel(axes: Axes, rows: Rows) -> None:
     whole = {row["metric"]: row["value"] for row in rows if row["scope"] != "class"}
     _ceilings(axes, whole)
     for name, (intensity, rate) in _points(rows).items():
-        look = CLASSES[name]
-        axes.plot(intensity, rate, look.marker, color=look.colour, mec=DARK, mew=0.3, ms=3.6)
+        axes.plot(intensity, rate, **_mark(CLASSES[name]))
     if not any(row["value"] for row in rows if row["scope"] == "class" and row["metric"] == "flop_rate"):
         axes.text(0.5, 0.45, "n/c", transform=axes.transAxes, ha="center", backgroundcolor="white")
     axes.set_xscale("log")
@@ -115,14 +128,14 @@ def _points(rows: Rows) -> dict[str, tuple[float, float]]:
 def _ceilings(axes: Axes, whole: dict[str, float | None]) -> None:
     """Draw the peak rates of a device and write them at the lower right."""
     memory = whole.get("peak_dram")
-    peaks = [(peak, dash) for name, _, dash in CEILINGS[:2] if (peak := whole.get(name))]
+    peaks = [(peak, dash) for name, _, dash, _ in CEILINGS[:2] if (peak := whole.get(name))]
     for peak, dash in peaks:
         start = max(peak / memory, X_SPAN[0]) if memory else X_SPAN[0]
         axes.plot([start, X_SPAN[1]], [peak, peak], dash, color=DARK)
     if memory:
         end = min(max((peak for peak, _ in peaks), default=Y_SPAN[1]) / memory, X_SPAN[1])
         axes.plot([X_SPAN[0], end], [X_SPAN[0] * memory, end * memory], ":", color=DARK)
-    told = [f"{label} {value / 1e12:.3g}" for name, label, _ in CEILINGS if (value := whole.get(name))]
+    told = [f"{label} {short(value / 1e12)}" for name, label, *_ in CEILINGS if (value := whole.get(name))]
     axes.text(
         0.98, 0.02, "\n".join(told), transform=axes.transAxes, ha="right", va="bottom", linespacing=1.15
     )

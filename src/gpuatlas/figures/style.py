@@ -3,12 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextPath
 
 STYLE = Path(__file__).with_name("gpuatlas.mplstyle")
 NOT_REPORTED = "n/r"
@@ -46,7 +49,7 @@ CLASSES = {
     "normalisation": Look("Normalisation", GREEN, "", "<"),
     "resampling": Look("Resampling", YELLOW, "", ">"),
     "elementwise": Look("Elementwise", ORANGE, "", "o"),
-    "reduction": Look("Reduction", ORANGE, "////", "s"),
+    "reduction": Look("Reduction", ORANGE, "////", "d"),
     "layout_cudnn": Look("Layout (cuDNN)", RED, "", "s"),
     "layout_torch": Look("Layout (PyTorch)", RED, "////", "o"),
     "copy": Look("Copy, set", GREY, "", "o"),
@@ -82,12 +85,25 @@ def use_style() -> None:
 
 
 def short(value: float) -> str:
-    """Return a number as written on a bar: three significant digits, two decimals at most."""
+    """Return a number as written in a figure: three significant digits, two decimals at most."""
     if value == 0:
         return "0"
     if abs(value) < 0.005:
         return "<0.01"
-    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
+    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"
+
+
+@cache
+def inches(text: str) -> float:
+    """Return how wide a text of `SMALL` type is."""
+    return float(TextPath((0, 0), text, size=SMALL).get_extents().x1) / 72
+
+
+def ink(colour: str) -> str:
+    """Return white or black, whichever stands out more against a colour by WCAG's contrast ratio."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    light = 0.05 + 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "white" if 1.05 / light > light / 0.05 else "black"
 
 
 def nice(value: float) -> float:
@@ -104,7 +120,7 @@ def hatched(axes: Axes, x: float, y: float, width: float, height: float) -> None
     axes.add_patch(box)
 
 
-def bars(axes: Axes, entries: Sequence[Bar], limit: float, inches: float) -> None:
+def bars(axes: Axes, entries: Sequence[Bar], limit: float, width: float) -> None:
     """Draw horizontal bars, the first on top, each with its number.
 
     Parameters
@@ -115,29 +131,31 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float, inches: float) -> Non
         The bars.
     limit
         End of the axis.
-    inches
-        Width of the panel, to tell on which side of a bar's end its number fits.
+    width
+        Width of the panel in inches, to tell where a bar's number fits.
     """
-    character = limit * 0.6 * SMALL / 72 / inches
-    gap = limit * 0.03 / inches
+    gap = 0.03 * limit / width
     for place, bar in enumerate(entries):
         if bar.value is None and bar.missing == NOT_REPORTED:
             axes.text(gap, place + DROP / LINE, bar.missing, color=ABSENT_EDGE)
             continue
         if bar.value is None:
             hatched(axes, 0, place - 0.4, limit, 0.8)
-            axes.text(limit / 2, place + DROP / LINE, bar.missing, ha="center", bbox=_paper(0.5))
+            paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.92}
+            axes.text(limit / 2, place + DROP / LINE, bar.missing, ha="center", bbox=paper)
             continue
-        hollow: dict[str, Any] = {"color": "none", "edgecolor": bar.colour, "linewidth": 0.9}
-        filled: dict[str, Any] = {"color": bar.colour, "edgecolor": DARK, "linewidth": 0.3}
-        axes.barh(place, bar.value, 0.8, hatch=bar.hatch, **(hollow if bar.hollow else filled))
+        face, edge, line = ("white", bar.colour, 0.9) if bar.hollow else (bar.colour, DARK, 0.3)
+        outline: dict[str, Any] = {"edgecolor": edge, "linewidth": line}
+        axes.barh(place, bar.value, 0.8, color="none" if bar.hollow else face, hatch=bar.hatch, **outline)
         text = bar.text or short(bar.value)
-        end = bar.value if bar.reported is None else max(bar.value, bar.reported + 2 * gap)
-        inside = end + gap + len(text) * character > limit
-        axes.text(
-            min(bar.value, limit) - gap if inside else end + gap, place + DROP / LINE, text,
-            ha="right" if inside else "left", bbox=_paper(0.3) if inside else None,
-        )  # fmt: skip
+        length = inches(text) * limit / width
+        start = _start(bar, length, gap, limit)
+        inside = start < bar.value
+        if inside:  # hatching would cross the number: where it stands the bar is plain, within its edge
+            box = (start - gap / 2, place - 0.4), min(length + 1.5 * gap, bar.value - start + gap / 2), 0.8
+            axes.add_patch(Rectangle(*box, fc=face, lw=0))
+            axes.barh(place, bar.value, 0.8, fill=False, **outline)
+        axes.text(start, place + DROP / LINE, text, color=ink(face) if inside else "black")
         if bar.reported is not None:
             axes.plot(
                 min(bar.reported, limit),
@@ -155,6 +173,23 @@ def bars(axes: Axes, entries: Sequence[Bar], limit: float, inches: float) -> Non
     axes.set_xlim(0, limit)
 
 
+def _start(bar: Bar, length: float, gap: float, limit: float) -> float:
+    """Return where a bar's number starts: behind the bar where it fits, else at the end within it.
+
+    The mark of a reported number, about two gaps wide, is left free.
+    """
+    end = min(bar.value or 0.0, limit)
+    marks = [] if bar.reported is None else [min(bar.reported, limit)]
+    places = [end + gap, *(mark + 2 * gap for mark in marks)]
+    places += [edge - gap - length for edge in (end, *(mark - gap for mark in marks))]
+    for x in places:
+        behind = x > end and x + length <= limit + gap  # beside the panel is a little room
+        within = x >= 0 and x + length <= end
+        if (behind or within) and not any(x - gap < mark < x + length + gap for mark in marks):
+            return x
+    return end + gap
+
+
 def ends(axes: Axes, limit: float) -> None:
     """Label an axis at its ends and its middle, the ends' labels within the panel."""
     axes.set_xticks([0, limit / 2, limit], ["0", scale(limit / 2), scale(limit)])
@@ -166,7 +201,3 @@ def ends(axes: Axes, limit: float) -> None:
 def scale(value: float) -> str:
     """Return a number as written at an axis: thousands and more with k, to be short."""
     return f"{value:g}" if value < 1000 else f"{value / 1000:g} k"
-
-
-def _paper(pad: float) -> dict[str, object]:
-    return {"facecolor": "white", "edgecolor": "none", "pad": pad, "alpha": 0.92}
