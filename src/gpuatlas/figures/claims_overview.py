@@ -27,6 +27,12 @@ STATUS = {
     "contradicted": (RED, "X", "contradicted"),
     "not_in_effect": (PURPLE, "v", "target not in effect"),
 }
+LETTERS = (
+    ("w", 4.5, "window: it gives no verdict"),
+    ("?", 4, "captured, but the claim needs more"),
+    ("r", 4, "counters refused: no profile"),
+)
+"""Why nothing was measured of a cell that is not absent: letter, its size in the legend, and its meaning."""
 LABELS, TARGETS, ROW = 0.95, 0.5, 0.125
 """Width of the claims' names and of their targets, height of a row, in inches."""
 
@@ -65,13 +71,10 @@ def _handles() -> list[Line2D | Rectangle]:
             Line2D([], [], ls="", marker=m, color=c, mec=DARK, mew=0.3, ms=3.6, label=f"measured: {label}")
             for c, m, label in STATUS.values()
         ),
-        Line2D(
-            [], [], ls="", marker="$\\mathrm{w}$", color=DARK, mew=0.1, ms=4.5, label="window: not measured"
+        *(
+            Line2D([], [], ls="", marker=f"$\\mathrm{{{letter}}}$", color=DARK, mew=0.1, ms=size, label=label)
+            for letter, size, label in LETTERS
         ),
-        Line2D(
-            [], [], ls="", marker="$\\mathrm{?}$", color=DARK, mew=0.1, ms=4, label="captured, not measured"
-        ),
-        Line2D([], [], ls="", marker="$\\mathrm{r}$", color=DARK, mew=0.1, ms=4, label="counters refused"),
         Rectangle((0, 0), 1, 1, fill=False, hatch=ABSENT_HATCH, ec=ABSENT_EDGE, label="absent"),
     ]
 

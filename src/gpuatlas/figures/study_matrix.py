@@ -10,7 +10,18 @@ from gpuatlas.compare.study import Cell
 from gpuatlas.figures.inputs import Inputs, Rows
 from gpuatlas.figures.panels import grid
 from gpuatlas.figures.sheet import MARGIN, Sheet
-from gpuatlas.figures.style import ABSENT_EDGE, ABSENT_HATCH, BLUE, DARK, LINE, ORANGE, SKY, YELLOW, hatched
+from gpuatlas.figures.style import (
+    ABSENT_EDGE,
+    ABSENT_HATCH,
+    BLUE,
+    DARK,
+    LINE,
+    ORANGE,
+    SKY,
+    YELLOW,
+    hatched,
+    short,
+)
 
 KINDS = {
     "whole step": (BLUE, ""),
@@ -20,6 +31,7 @@ KINDS = {
     "counters refused": ("white", "||||"),
     "absent": ("white", ABSENT_HATCH),
 }
+UNKNOWN = "in effect: ?"
 LABELS, STRIP = 0.74, 0.1
 HEIGHT = STRIP + 4 * LINE + 0.04
 HEADS = 5 * LINE + 0.05
@@ -66,6 +78,8 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         if k in shown
     ]
     sheet.legend(handles, 3)
+    if any(not cell.absent and _effect(cell) == UNKNOWN for cell in study.cells):
+        sheet.lines(f"{UNKNOWN} = the evidence does not tell whether the target took effect.")
     return sheet.finish(), [_row(cell) for cell in study.cells]
 
 
@@ -122,7 +136,11 @@ def _text(cell: Cell, kind: str) -> str:
     """Return what is known of a cell that has a capture, in four short lines."""
     much = "timing only" if cell.refused else f"{cell.manifest.get('launches', 0)} launches"
     if cell.whole_step and cell.coverage is not None:
-        much = f"{100 * cell.coverage:.3g}% of time"
-    effect = {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, "in effect: ?")
+        much = f"{short(100 * cell.coverage)}% of time"
     what = "coverage ?" if cell.unknown else kind.removeprefix("counters ")
-    return "\n".join([what, cell.origin, much, effect])
+    return "\n".join([what, cell.origin, much, _effect(cell)])
+
+
+def _effect(cell: Cell) -> str:
+    """Return whether a cell's target took effect, by evidence."""
+    return {"true": "in effect", "false": "NOT in effect"}.get(cell.in_effect, UNKNOWN)
