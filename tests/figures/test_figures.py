@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from tests import studies
@@ -24,13 +25,14 @@ from gpuatlas.errors import ConfigError, InputRefused
 from gpuatlas.figures import CLAIM_FIGURES, FIGURES
 from gpuatlas.figures.draw import draw
 from gpuatlas.figures.inputs import Inputs
-from gpuatlas.figures.priority import brief
-from gpuatlas.figures.style import use_style
+from gpuatlas.figures.priority import told_apart
+from gpuatlas.figures.style import BLUE, CLASSES, Bar, bars, ink, short, use_style
 
 CLAIMS = studies.ROOT / "config" / "claims.yaml"
 KINDS = ("svg", "png", "pdf", "csv")
 COLUMN, PAGE, TALLEST = 3.5, 7.16, 9.0  # inches: a column of a page, both of its columns
 SMALLEST = 6.0  # points
+UNLIKE_BARS = ("study_matrix", "roofline", "claims_overview")
 
 
 def judged(results: Path) -> Path:
@@ -184,16 +186,85 @@ def test_no_number_lies_on_a_bar_of_another_line(full):
             assert sum(bar.width > 0 and box.shrunk(1, 0.6).overlaps(bar) for bar in bars) <= 1, text
 
 
+@pytest.mark.parametrize("study", ["recorded", "full", "wide", "many"])
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in UNLIKE_BARS])
+def test_a_number_stands_behind_its_bar_or_on_a_plain_end_of_it(name, study, request):
+    figure, _ = drawn(request.getfixturevalue(study), name)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.findobj(Axes):
+        bars = [patch for container in axes.containers for patch in container]
+        plain = [patch for patch in axes.patches if patch not in bars and not patch.get_hatch()]
+        for text in axes.texts:
+            box = text.get_window_extent(canvas.get_renderer()).shrunk(1, 0.6)
+            under = [bar for bar in bars if bar.get_width() and box.overlaps(bar.get_window_extent())]
+            for bar in under:
+                extent = bar.get_window_extent()
+                assert extent.x0 <= box.x0, text
+                assert box.x1 <= extent.x1, text
+            held = [patch for patch in plain if box.overlaps(patch.get_window_extent())]
+            assert bool(under) == bool(held), text
+            for patch in held:
+                extent = patch.get_window_extent()
+                assert extent.x0 <= box.x0, text
+                assert box.x1 <= extent.x1, text
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, 30.0, 48.0, 52.0, 70.0, 97.0, 100.0, 130.0])
+@pytest.mark.parametrize("reported", [None, 2.0, 50.0, 93.0, 100.0])
+def test_a_number_keeps_clear_of_the_mark_of_a_reported_one_and_within_the_panel(value, reported):
+    use_style()
+    figure = Figure(figsize=(0.6, 0.105))
+    axes = figure.add_axes((0, 0, 1, 1))
+    bars(axes, [Bar("", value, BLUE, "xxxx", reported=reported)], 100, 0.6)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    [text] = axes.texts
+    box = text.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1 + 0.03 * figure.dpi
+    for line in axes.lines:
+        assert not box.shrunk(0.98, 1).overlaps(line.get_window_extent())
+
+
+def test_numbers_have_three_digits_and_two_decimals_at_most():
+    written = {0: "0", 0.004: "<0.01", 0.1: "0.10", 4.8: "4.80", 9.996: "10.0", 64.4: "64.4", 99.96: "100"}
+    written |= {535.2: "535", 3350: "3350"}
+    assert {value: short(value) for value in written} == written
+
+
+def test_a_number_on_a_bar_is_legible_on_every_colour():
+    assert ink(BLUE) == "white"
+    assert {ink(look.colour) for look in CLASSES.values() if look.colour != BLUE} == {"black"}
+
+
 def test_kernels_of_a_panel_have_different_labels(recorded):
-    _, rows = drawn(recorded, "priority")
+    figure, rows = drawn(recorded, "priority")
     for target in studies.RECORDED:
         names = {row["name"] for row in rows if row["target"] == target}
-        layouts = {name for name in names if "nchwToNhwc" in name}
-        assert len({brief(name) for name in names - layouts}) == len(names - layouts) > 4
-    labels = [t.get_text() for t in texts(drawn(recorded, "priority")[0])]
-    assert "sm90 fprop tf32 nhwc 64x64x32" in labels
-    assert "nchwToNhwc <…0>" in labels
-    assert "nchwToNhwc <…2>" in labels
+        assert len(set(told_apart(sorted(names)))) == len(names) > 4
+    said = [text.get_text() for text in texts(figure)]
+    assert "sm90 fprop tf32 nhwc 64x64x32" in said
+    assert "nchwToNhwc<float,float,float,0,1,0>" in said
+    assert "nchwToNhwc<float,float,float,0,1,2>" in said
+
+
+def test_kernels_of_one_name_are_told_apart_by_what_differs():
+    xmma = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize64x64x8_{}_g1_ffma"
+    long = "scan<std::array<unsigned long long,4>,std::plus<unsigned long long>,{}>"
+    assert told_apart([xmma.format("stage3"), "fill<int>", xmma.format("stage4")]) == [
+        "sm80 fprop f32 nchw 64x64x8 …stage3",
+        "fill",
+        "sm80 fprop f32 nchw 64x64x8 …stage4",
+    ]
+    assert told_apart([long.format(1), long.format(2)]) == ["scan …1", "scan …2"]
+    assert told_apart([long.format("a" * 60), long.format("b" * 60)]) == ["scan (1)", "scan (2)"]
+
+
+def test_titles_of_priorities_are_those_of_the_other_figures(full):
+    said = [text for text in texts(drawn(full, "priority")[0]) if text.get_fontweight() == "bold"]
+    assert {text.get_text() for text in said} == {"V100", "A100", "H100", "H200"}
+    assert {text.get_fontsize() for text in said} == {7.5}
 
 
 def test_windows_are_titled_as_such_and_said_to_be_incomparable(recorded):
@@ -238,7 +309,7 @@ def faces(figure) -> list[tuple[set[bool], int]]:
     found = []
     for axes in figure.findobj(Axes):
         patches = [patch for container in axes.containers for patch in container]
-        stubs = [p for p in axes.patches if isinstance(p, Rectangle) and p not in patches]
+        stubs = [p for p in axes.patches if isinstance(p, Rectangle) and p.get_hatch() and p not in patches]
         if patches:
             found.append(({patch.get_facecolor()[3] == 0 for patch in patches}, len(stubs)))
     return found
@@ -303,6 +374,32 @@ def test_a_legend_names_only_what_is_drawn(recorded):
     assert plotted == named
     figure, _ = drawn(recorded, "study_matrix")
     assert [text.get_text() for text in legend_of(figure).get_texts()] == ["window", "absent"]
+
+
+def looks(patches) -> set[tuple]:
+    return {(patch.get_facecolor(), patch.get_hatch() or "") for patch in patches if patch.get_fill()}
+
+
+@pytest.mark.parametrize("name", ["priority", "stalls"])
+def test_colours_that_no_label_tells_are_in_the_legend(name, recorded):
+    figure, _ = drawn(recorded, name)
+    bars = [patch for axes in figure.findobj(Axes) for container in axes.containers for patch in container]
+    assert looks(bars) == looks(legend_of(figure).get_patches())
+
+
+def test_question_marks_are_explained(recorded, full, wide):
+    said = [text.get_text() for text in texts(drawn(recorded, "claims_overview")[0])]
+    assert "captured, but the claim needs more" in said
+    meaning = "in effect: ? = the evidence does not tell whether the target took effect."
+    for study, unknown in ((recorded, True), (full, False), (wide, False)):
+        said = [text.get_text() for text in texts(drawn(study, "study_matrix")[0])]
+        assert ("in effect: ?" in said) == (meaning in said) == unknown
+
+
+def test_peaks_have_units_and_as_many_digits_everywhere(recorded):
+    said = [text.get_text() for text in texts(drawn(recorded, "roofline")[0])]
+    assert "TF32 515\nFP32 64.4\nDRAM 4.80" in said
+    assert {"TF32 peak (TFLOP/s)", "FP32 peak (TFLOP/s)", "DRAM peak (TB/s)"} <= set(said)
 
 
 def test_notes_fill_little_of_a_figure(recorded):

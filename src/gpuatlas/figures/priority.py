@@ -11,11 +11,18 @@ from gpuatlas.compare.kernels import classify, short_name
 from gpuatlas.figures.inputs import Inputs, Rows, of_cell
 from gpuatlas.figures.panels import NO_DATA, kind
 from gpuatlas.figures.sheet import COLUMN, MARGIN, Sheet
-from gpuatlas.figures.style import CLASSES, DARK, DROP, LINE, SMALL, ends, hatched, nice, scale, short
+from gpuatlas.figures.style import CLASSES, DARK, DROP, LINE, ends, hatched, inches, nice, scale, short
 
 TOP, TOP_OF_MANY, MANY = 8, 3, 4
+KEY_COLUMNS = 3
+NOTE = "Outline: share of GPU time. Filled: priority, this share × the estimated global speed-up."
 LABELS, CHARACTERS = 1.75, 34
-WIDTH = COLUMN - MARGIN - LABELS
+ROOM = LABELS - MARGIN - 0.04
+"""Width in inches of the longest label."""
+GAP = 0.03
+"""Between a bar and its numbers, in inches."""
+WIDTH = COLUMN - MARGIN - LABELS - GAP - inches("88.8 of 88.8")
+"""Width in inches of a panel, with room behind it for the numbers of the longest bar."""
 # Parts of kernel names that tell nothing apart in a figure.
 NOISE = re.compile(r"(?<=elementwise)_kernel|CUDAKernel|_kernel(_cuda)?\b|KernelImplInternal|Kernel\b")
 
@@ -27,24 +34,21 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     best = {cell.name: _best(of_cell(table, cell), top) for cell in cells}
     shares = {key(row): row["value"] for row in table if row["metric"] == "time_share"}
     largest = max((shares[key(row)] for rows in best.values() for row in rows), default=1.0)
-    limit = min(100.0, nice(1.6 * largest))  # with room for the numbers beside the longest bar
-    handles = [
-        Rectangle((0, 0), 1, 1, fill=False, ec=DARK, label="share of GPU time"),
-        Rectangle((0, 0), 1, 1, fc="#bbbbbb", ec=DARK, label="priority: share × estimated global speed-up"),
-    ]
+    limit = nice(largest)
     drawn: Rows = []
-    if cells:
-        sheet.legend(handles, 2)
-    else:
+    if not cells:
         sheet.empty(NO_DATA)
-    sheet.balance([_height(rows) for rows in best.values()])
+    classes = {classify(row["name"]) for rows in best.values() for row in rows}
+    key_height = LINE * -(-len(classes) // KEY_COLUMNS)
+    sheet.balance([_height(rows) for rows in best.values()], after=0.5 + key_height)
     for cell in cells:
         rows, scores = of_cell(table, cell), best[cell.name]
         if not sheet.fits(_height(scores) + LINE):
             _axis(sheet, limit)
             sheet.column()
         mark = "†" if cell.in_effect == "false" else ""
-        sheet.text(LABELS, sheet.y, f"{cell.name}{mark} · {kind(cell)}", fontweight="bold")
+        sheet.heading(inputs.study.architectures[cell.architecture]["label"], LABELS)
+        sheet.text(LABELS, sheet.y, f"{cell.target}{mark} · {kind(cell)}")
         sheet.y += LINE + 0.03
         if scores:
             kept = {row["name"] for row in scores}
@@ -58,7 +62,14 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
             sheet.y += LINE + 0.05
     if cells:
         _axis(sheet, limit)
-    sheet.notes(inputs.study)
+        sheet.y += 0.04
+        patches = [
+            Rectangle((0, 0), 1, 1, fc=look.colour, hatch=look.hatch, ec=DARK, lw=0.3, label=look.label)
+            for name, look in CLASSES.items()
+            if name in classes
+        ]
+        sheet.legend(patches, KEY_COLUMNS)
+    sheet.notes(inputs.study, NOTE if cells else "")
     return sheet.finish(), drawn
 
 
@@ -83,20 +94,14 @@ def _axis(sheet: Sheet, limit: float) -> None:
 def _panel(sheet: Sheet, found: Sequence[tuple[str, float, float]], limit: float) -> None:
     """Draw the kernels of a capture, given by name, share and priority, and move below."""
     height = LINE * len(found)
-    sheet.text(LABELS - 0.04, sheet.y, "\n".join(_labels([name for name, _, _ in found])), ha="right")
+    sheet.text(LABELS - 0.04, sheet.y, "\n".join(told_apart([name for name, _, _ in found])), ha="right")
     panel = sheet.axes(LABELS, sheet.y, WIDTH, height)
-    room = limit * 0.6 * SMALL / 72 / WIDTH
     for place, (name, share, priority) in enumerate(found):
         look = CLASSES[classify(name)]
         panel.barh(place, share, 0.8, fill=False, edgecolor=DARK, linewidth=0.5)
         panel.barh(place, priority, 0.5, color=look.colour, hatch=look.hatch, edgecolor=DARK, linewidth=0.3)
         text = f"{short(priority)} of {short(share)}"
-        inside = share + (len(text) + 1) * room > limit
-        panel.text(
-            share + (-0.5 if inside else 0.5) * room, place + DROP / LINE, text,
-            ha="right" if inside else "left",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3} if inside else None,
-        )  # fmt: skip
+        panel.text(share + GAP * limit / WIDTH, place + DROP / LINE, text)
     panel.set_ylim(len(found) - 0.5, -0.5)
     panel.set_xlim(0, limit)
     panel.set_yticks([])
@@ -111,13 +116,38 @@ def _best(rows: Rows, top: int) -> Rows:
     return [row for row in scores if row["value"] is not None][:top]
 
 
-def _labels(kernels: Sequence[str]) -> list[str]:
-    """Return a short label a kernel, told apart by their last template argument where they are equal."""
+def told_apart(kernels: Sequence[str]) -> list[str]:
+    """Return a short label a kernel; kernels of the same one are told apart.
+
+    Their template arguments tell them apart, or where these are too long the words that differ; their lines
+    in the panel where even those are.
+    """
     labels = [brief(name) for name in kernels]
+    for tell in (_arguments, _differences):
+        for label in {label for label in labels if labels.count(label) > 1}:
+            same = [at for at, other in enumerate(labels) if other == label]
+            told = tell(label, [kernels[at] for at in same])
+            if all(inches(text) <= ROOM for text in told):
+                labels = [told[same.index(at)] if at in same else other for at, other in enumerate(labels)]
     return [
-        f"{label} <…{name.rpartition(',')[2]}" if labels.count(label) > 1 and "," in name else label
-        for label, name in zip(labels, kernels, strict=True)
+        f"{label[: CHARACTERS - 4]} ({at + 1})" if labels.count(label) > 1 else label
+        for at, label in enumerate(labels)
     ]
+
+
+def _arguments(label: str, kernels: Sequence[str]) -> list[str]:
+    """Return a label with each kernel's template arguments, in full."""
+    return [label.partition("<")[0] + "".join(name.partition("<")[1:]) for name in kernels]
+
+
+def _differences(label: str, kernels: Sequence[str]) -> list[str]:
+    """Return a label, its front cut as far as needed, with the words of each name that not all have there."""
+    words = [re.findall(r"[^\W_]+", name) for name in kernels]
+    common = [at for at, column in enumerate(zip(*words, strict=False)) if len(set(column)) == 1]
+    ends = [" …" + " ".join(word for at, word in enumerate(own) if at not in common) for own in words]
+    while len(label) > CHARACTERS // 3 and any(inches(label + end) > ROOM for end in ends):
+        label = "…" + label[2:]
+    return [label + end for end in ends]
 
 
 def brief(kernel: str) -> str:
