@@ -13,6 +13,9 @@ BIN := .venv/bin
 # Snakemake and its jobs find this environment's programs first.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# The programs of an environment name its place: one that was moved with its checkout is made again.
+$(shell [ ! -e .venv/bin/pip ] || head -3 .venv/bin/pip | grep -qF '$(CURDIR)/.venv/' || rm -f .venv/.complete)
+
 setup: .venv/.installed
 
 # torch comes first and without hashes, so that pip may take a CPU build where one is offered.

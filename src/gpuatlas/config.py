@@ -258,10 +258,9 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
     ConfigError
         If there is no such site, or its file or GPUATLAS_ACCOUNT is not valid.
     """
-    folder = root / "config" / "sites"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = sorted(p.stem for p in folder.glob("*.yaml"))
+    path = root / "config" / "sites" / f"{name}.yaml"
+    known = _site_names(root)
+    if name not in known or not path.is_file():
         raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{nearest(name, known)}")
     site, schema = read_yaml(path), _schema(root, "site")
     validate(site, schema, f"config/sites/{name}.yaml")

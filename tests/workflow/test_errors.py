@@ -20,6 +20,8 @@ def our_lines(done) -> list[str]:
         ("config.yaml", "[v100, a100", "[v100, a1000", r"'a1000' is not in config/architectures\.yaml; did you mean 'a100'"),
         ("config.yaml", "opt12]", "opt21]", r"'opt21' is not in config/targets\.yaml; did you mean 'opt"),
         ("config.yaml", "site: auto", "site: expance", r"config/sites/expance\.yaml; did you mean 'expanse'"),
+        ("config.yaml", "site: auto", "site: ../config", r"config/sites/\.\./config\.yaml"),
+        ("config.yaml", "stack: common", "stack: comon", r"'comon' is not in containers/stacks\.yaml; it has common"),
         ("config.yaml", "size: 128", "size: big", r"key 'workload\.size'"),
         ("config.yaml", "network: whole_head_128", "network: brats_192", r"key 'workload\.network': .*four modalities"),
         ("config.yaml", "epochs: 25", "epochs: 25\n  device: gpu", r"key 'train\.device': 'gpu' is not one of"),

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -197,6 +198,26 @@ def test_a_cell_is_not_stale_because_other_targets_are_edited(project, snakemake
     (project / f"{cell}/timing/timings.parquet").unlink()
     planned = {"time_cell", "capture_cell", "convert", "describe"}
     assert set(jobs(snakemake(project, "-n", *options))) == planned
+
+
+def test_a_python_whose_path_holds_a_space(project, tmp_path):
+    """Rules that Snakemake would start itself again for."""
+    link = tmp_path / "an environment"
+    link.symlink_to(sys.prefix)
+    command = [link / "bin/python", "-m", "snakemake", "results/study.json", "results/unpacked.txt"]
+    environment = os.environ | {
+        "PATH": f"{link}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(project / "src"),
+    }
+    done = subprocess.run(
+        [*command, "--profile", "profiles/local"],
+        check=False,
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_decoder_converts_again_and_captures_nothing(finished, snakemake):

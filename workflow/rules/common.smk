@@ -11,6 +11,7 @@ from gpuatlas.config import RECORDING, TIMING, resolve
 from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.figures import CLAIM_FIGURES, FIGURES
 from gpuatlas.files import sha256, write_json, write_text
+from gpuatlas.imagebuild import load_stack
 from gpuatlas.publish.sources import check_sources
 from gpuatlas.submission import (
     archive_path,
@@ -27,6 +28,7 @@ ENVIRONMENT = "../envs/gpuatlas.yaml"
 try:
     STUDY = resolve(config, ROOT)
     load_claims(Path("config/claims.yaml"))
+    load_stack(ROOT, STUDY.config["stack"])
     check_given_images(STUDY)
 except GpuatlasError as error:
     console.fail(str(error))

@@ -3,7 +3,6 @@
  * Both give the same columns for the same bytes and refuse the same bytes. Every read is bounded by the message
  * that it belongs to, so that no damage makes this read beyond a buffer.
  */
-#define Py_LIMITED_API 0x030B0000 /* one build serves every Python from 3.11 on */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
