@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import ncu_report
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.capture.conftest import FAST, SETTINGS, SLOW, STEP, calls, key_of, write_timeline
@@ -268,6 +269,21 @@ def test_no_backward_kernels_are_no_capture(stand_in, request_of):
     with pytest.raises(GpuatlasError, match="backward"):
         run.capture(request, FAST, Stop())
     assert not request.out.exists()
+
+
+def test_a_timeline_of_other_kernels_shows_in_the_first_part(stand_in, request_of):
+    """Not after half an hour: here every other configuration has another grid."""
+    folder = stand_in(step=STEP)
+    request = request_of()
+    table = pq.read_table(request.timeline)
+    keys = table["key"].to_pylist()
+    other = set(list(dict.fromkeys(keys))[::2])
+    keys = [f"{key}x" if key in other else key for key in keys]
+    pq.write_table(table.set_column(table.column_names.index("key"), "key", pa.array(keys)), request.timeline)
+    with pytest.raises(GpuatlasError, match="the timeline and the report are not of the same kernels"):
+        run.capture(request, SLOW, Stop())
+    assert len(calls(folder)) == 1
+    assert not list(request.state.glob("part-*.json"))
 
 
 def test_kernels_that_are_not_found_are_no_whole_step(stand_in, request_of):

@@ -13,6 +13,9 @@ from gpuatlas.ncurep.report import outline
 ORDER_TOLERANCE = 0.02
 """Share of a range's launches that may differ from the timeline's: allocator and cache states move a few."""
 
+UNMATCHED_MAX = 0.02
+"""Share of a step's GPU time that may be without measured launches though it was asked for."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -114,6 +117,25 @@ def require_backward(timeline: Timeline, keys: Collection[str], left_out: Collec
             f"The report holds none of the {len(backward)} launch configurations of the backward pass: the "
             "range was lost, as with an NVTX filter; nothing was written."
         )
+
+
+def require_matched(timeline: Timeline, keys: Collection[str], left_out: Collection[str] = ()) -> Coverage:
+    """Return what measured launches cover; refuse those of another step than the timeline's.
+
+    Raises
+    ------
+    GpuatlasError
+        If more than `UNMATCHED_MAX` of the step's GPU time is without measured launches though it was asked
+        for.
+    """
+    coverage = join(timeline, keys, left_out)
+    if coverage.unmatched_time > UNMATCHED_MAX:
+        require_backward(timeline, keys, left_out)
+        raise GpuatlasError(
+            f"{100 * coverage.unmatched_time:.1f} % of the step's GPU time has no measured launch: the "
+            "timeline and the report are not of the same kernels; time the cell again, then capture"
+        )
+    return coverage
 
 
 def require_order(timeline: Timeline, start: int, keys: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuatlas.capture.cost import shown
-from gpuatlas.capture.join import Coverage, Measured, join, read_measured, require_backward
+from gpuatlas.capture.join import Coverage, Measured, read_measured, require_backward, require_matched
 from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import Mode, Plan
 from gpuatlas.capture.program import Job
@@ -20,8 +20,6 @@ from gpuatlas.files import whole, write_json
 from gpuatlas.ncurep.slim import merge
 
 SCHEMA = 1
-UNMATCHED_MAX = 0.02
-"""Share of the step's GPU time that may be missing from a whole-step capture before it is refused."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,7 @@ def finish(request: Request, timeline: Timeline, state: State, plan: Plan) -> di
         window = _window(request.mode, timeline, state)
         asked = timeline if window is None else _head(timeline, state.launches)
         require_backward(asked, measured.keys, plan.left_out)
-        coverage = join(asked, measured.keys, plan.left_out)
-        if coverage.unmatched_time > UNMATCHED_MAX:
-            raise GpuatlasError(
-                f"{100 * coverage.unmatched_time:.1f} % of the step's GPU time has no measured launch: the "
-                "timeline and the report are not of the same kernels; time the cell again, then capture"
-            )
+        coverage = require_matched(asked, measured.keys, plan.left_out)
         content = _content(request, state, plan, coverage, measured) | {"window": window}
         if window is not None:  # a window covers no step
             content |= {"coverage_time": None, "coverage_launches": None}

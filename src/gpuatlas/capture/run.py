@@ -11,7 +11,7 @@ from typing import Any
 from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
-from gpuatlas.capture.join import read_measured, require_order
+from gpuatlas.capture.join import read_measured, require_matched, require_order
 from gpuatlas.capture.plan import Part, Plan, plan_configs, plan_first
 from gpuatlas.capture.probe import find_ncu
 from gpuatlas.capture.program import command
@@ -92,7 +92,8 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
     Interrupted
         A stop was requested; finished parts are kept.
     MachineRefused, GpuatlasError, InputRefused
-        As `ncu.run`, `read_measured`, `require_backward` and `require_order`; nothing is written to `out`.
+        As `ncu.run`, `read_measured`, `require_backward`, `require_matched` and `require_order`; nothing is
+        written to `out`.
     """
     job = request.job
     timeline = read_timeline(request.timeline, job.target, network=job.network, size=job.size)
@@ -175,6 +176,9 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
                 raise GpuatlasError(
                     f"{len(measured.keys)} of {part.count} launches were profiled; see {state.log(number)}"
                 )
+        if part.functions is not None:  # a timeline of other kernels shows in the first part
+            others = [one.key for one in timeline.configurations() if one.function not in part.functions]
+            require_matched(timeline, measured.keys, others)
         slim(raw, state.report(number))
     by_key = dict(zip(timeline.keys, timeline.durations_ns, strict=True))
     passes = outcome.passes.most_common(1)[0][0] if outcome.passes else first.passes
