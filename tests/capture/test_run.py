@@ -64,7 +64,7 @@ def test_a_whole_step_in_one_part(stand_in, request_of, recording, tmp_path):
     assert {key: content[key] for key in expected} == expected
     assert content["gpu_time_ns"] == pytest.approx(sum(1000.0 * (number + 1) for number in STEP))
     assert content["predicted_s"] > 0
-    assert content["spent_s"] > 0.5
+    assert content["spent_s"] > 0
     assert json.loads((request.out / "environment.json").read_text())["stack"]["ncu"] == "2025.3.1.0"
     assert not list(tmp_path.glob("gpuatlas-*")), "temporary folders are removed"
 
