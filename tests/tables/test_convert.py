@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.ncurep.report_files import CORPUS, ROOT, WINDOWS, unpack
-from tests.ncurep.synthetic import Metric, write
+from tests.ncurep.synthetic import Metric, result, write
 
 from gpuatlas.errors import ConfigError, GpuatlasError, InputRefused
 from gpuatlas.names import launch_key
 from gpuatlas.ncurep.check import check
 from gpuatlas.ncurep.report import Outline, outline
+from gpuatlas.ncurep.rewrite import new_header, write_block, write_start
 from gpuatlas.ncurep.slim import slim
 from gpuatlas.tables import schema
 from gpuatlas.tables.convert import convert
@@ -453,9 +454,15 @@ def test_commands(tmp_path):
 
 
 def large(folder: Path) -> Path:
-    names = [f"m{number}" for number in range(400)]
-    launch = [Metric(number, float(number)) for number in range(400)]
-    return write(folder / "big.ncu-rep", names, [launch] * 4000)
+    """Write a report whose conversion lasts long enough to be ended in its middle."""
+    path = folder / "big.ncu-rep"
+    launch = result([Metric(number, float(number)) for number in range(400)])
+    with path.open("wb") as file:
+        write_start(file)
+        write_block(file, new_header([f"m{number}" for number in range(400)]), [])
+        for _ in range(400):
+            write_block(file, new_header(), [launch] * 40)
+    return path
 
 
 def interrupted(folder: Path, number: int) -> tuple[Path, int]:
@@ -475,7 +482,7 @@ def test_killed_in_the_middle_leaves_no_table(tmp_path):
     big, _ = interrupted(tmp_path, signal.SIGKILL)
     assert not list(tmp_path.glob("out/[!.]*"))
     done = convert([big], tmp_path / "out")
-    assert done.converted[0].metrics == 1_600_000
+    assert done.converted[0].metrics == 6_400_000
 
 
 def test_terminated_in_the_middle_leaves_nothing(tmp_path):
