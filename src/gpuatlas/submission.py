@@ -132,7 +132,7 @@ def _check_image(study: Study, site: str) -> None:
     if path is None:
         return
     container = study.sites[site]["container"]
-    if path.is_file() and record_path(path).is_file():
+    if _is_built(path):
         image = _recorded(study, site, path)
         if not study.config["accept_changed_image"]:
             try:
@@ -161,7 +161,11 @@ def lacks_archive(study: Study, site: str) -> bool:
     from_archive = container["runtime"] == "apptainer" and container["source"] == "archive"
     if path is None or container["image"] or not from_archive:
         return False
-    return not path.is_file() and not archive_path(study.config["stack"]).is_file()
+    return not _is_built(path) and not archive_path(study.config["stack"]).is_file()
+
+
+def _is_built(path: Path) -> bool:
+    return path.is_file() and record_path(path).is_file()
 
 
 def archive_path(stack: str) -> Path:

@@ -182,7 +182,11 @@ def test_a_stack_that_does_not_serve_a_gpu(project, tmp_path):
     ]
 
 
-def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path):
+@pytest.mark.parametrize("left", ["nothing", "image"])
+def test_an_image_that_is_missing_and_cannot_be_built(project, tmp_path, left):
+    """One without its record is built again too."""
+    if left == "image":
+        sif(project, b"image").with_name("common.sif.json").unlink()
     status, lines, submitted = run(project, tmp_path, *slurm(CELL["v100"]), account="abc123")
     assert (status, submitted) == (3, False)
     [line] = lines
@@ -312,3 +316,8 @@ def test_what_this_site_cannot_do_is_listed(project, dry):
     # Once each, in the study's order: the jobs' own processes say nothing.
     expected = [(f"a100/{t}", "jetstream2") for t in targets] + [(f"h100/{t}", "stampede3") for t in targets]
     assert listed == expected
+    # A run is refused where it needs the archive and cannot build it; a dry run only tells.
+    note = (
+        "No containers/images/common.docker.tar here: this machine builds it with Docker, or you copy it here"
+    )
+    assert ((done.stdout + done.stderr).count(note) == 1) == bool(dry)
