@@ -369,10 +369,10 @@ def same_metrics(ours: Path, theirs: Path) -> int:
 
 def bench(repeats: int, folder: Path) -> dict[str, Found]:
     """Run every contender on every report."""
-    from gpuatlas.ncurep import metrics
+    from gpuatlas.ncurep.metrics import COMPILED
     from gpuatlas.ncurep.report import outline
 
-    if metrics._native is None:
+    if not COMPILED:
         raise SystemExit(
             "the decoder is not compiled here: install gcc and Python's headers, then `make setup`"
         )

@@ -260,7 +260,7 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
     """
     path = root / "config" / "sites" / f"{name}.yaml"
     known = _site_names(root)
-    if name not in known or not path.is_file():
+    if name not in known:
         raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{nearest(name, known)}")
     site, schema = read_yaml(path), _schema(root, "site")
     validate(site, schema, f"config/sites/{name}.yaml")

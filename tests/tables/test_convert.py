@@ -451,6 +451,10 @@ def test_commands(tmp_path):
     assert "NVIDIA H200" in done.stdout
     assert len(done.stdout.splitlines()) < 45
     assert gpuatlas("convert", TINY, "--out", tmp_path, "--partition", "x").returncode == 2
+    copy = tmp_path / "copy.ncu-repz"
+    copy.write_bytes(TINY.read_bytes())
+    done = gpuatlas("convert", TINY, SMALL, copy, "--out", tmp_path / "twice")
+    assert f"{copy}: the same report as {TINY}; its launches count twice" in done.stderr
 
 
 def large(folder: Path) -> Path:

@@ -26,7 +26,7 @@ rule capture_cell:
         network=network_options,
         ncu=capture_options,
         cache=COMPILE_CACHE,
-        target=lambda wildcards: wildcards.cell.split("/")[1],
+        target=target_of,
         definition=definition,
     message:
         "Profiling {wildcards.cell} with Nsight Compute at {params.where}"

@@ -21,6 +21,11 @@ def workload_options(wildcards):
     return f"{network_options(wildcards)} {shlex.join(folders)}"
 
 
+def target_of(wildcards):
+    """The target of a cell."""
+    return wildcards.cell.split("/")[1]
+
+
 def settings_of(target):
     """What a target changes: targets.yaml has all of them, and a job is stale only when its own is edited."""
     return {key: STUDY.targets[target][key] for key in SETTINGS}
@@ -28,13 +33,12 @@ def settings_of(target):
 
 def definition(wildcards):
     """What the target of a cell changes."""
-    return settings_of(wildcards.cell.split("/")[1])
+    return settings_of(target_of(wildcards))
 
 
 def thresholds(wildcards):
     """By what a cell's target is judged to be in effect."""
-    target = wildcards.cell.split("/")[1]
-    return STUDY.targets[target]["evidence"]
+    return STUDY.targets[target_of(wildcards)]["evidence"]
 
 
 def training_options(wildcards):

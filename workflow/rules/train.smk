@@ -27,7 +27,7 @@ rule train_cell:
         launch=launcher,
         workload=workload_options,
         training=training_options,
-        target=lambda wildcards: wildcards.cell.split("/")[1],
+        target=target_of,
         definition=definition,
     message:
         "Training {wildcards.cell} at {params.where}"
@@ -61,7 +61,7 @@ rule time_cell:
         cache=COMPILE_CACHE,
         repeats=config["timing"]["repeats"],
         steps=config["timing"]["steps"],
-        target=lambda wildcards: wildcards.cell.split("/")[1],
+        target=target_of,
         definition=definition,
         thresholds=thresholds,
         allow=effect_options,

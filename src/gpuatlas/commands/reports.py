@@ -23,7 +23,7 @@ def _lost(launches: int, at_least: bool) -> str:
     return f"{'at least ' if at_least else ''}{_counted(launches, 'launch', 'launches')} lost"
 
 
-def _clean_up_on_sigterm() -> None:
+def _clean_up_when_ended() -> None:
     """Let a job that is cancelled, or whose terminal is gone, leave no half-written file behind."""
     import signal
     import sys
@@ -63,7 +63,7 @@ def _convert(  # noqa: PLR0917 (the command line's options)
     import gc
     import os
 
-    _clean_up_on_sigterm()
+    _clean_up_when_ended()
     gc.disable()  # a conversion makes many objects and no cycles: looking for them takes a tenth of its time
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start a thread for each CPU, for nothing
 
@@ -168,7 +168,7 @@ def _slim(
 
     if out.suffix not in (".ncu-rep", ".ncu-repz"):
         raise ConfigError(f"--out {out}: end it in .ncu-rep or .ncu-repz; other readers go by that.")
-    _clean_up_on_sigterm()
+    _clean_up_when_ended()
     done = slim(report, out, redact=redact, drop_instances=drop_instances)
     launches = _counted(done.launches, "launch", "launches")
     console.say(f"{out}: {launches}, {done.before} bytes became {done.after}")

@@ -255,20 +255,23 @@ def _is_finished(prepared: "Prepared", dataset: "Dataset", plan: "Plan", out: Pa
         return False
     try:
         environment, summary = (json.loads((out / name).read_text("utf-8")) for name in names[:2])
-        trained = {key: summary[key] for key in ("target", "network", "iterations", "epochs", "seed")}
-        made = {"settings": environment["settings"], "data": environment["data_sha256"]}
-        on_gpu = environment["gpu"] is not None
+        trained = {key: summary[key] for key in ("target", "network", "iterations", "epochs", "seed")} | {
+            "settings": environment["settings"],
+            "data": environment["data_sha256"],
+            "on_gpu": environment["gpu"] is not None,
+        }
     except (ValueError, KeyError, TypeError):
         return False
-    asked = {
+    return trained == {
         "target": prepared.target.name,
         "network": prepared.network.spec.name,
         "iterations": plan.steps,
         "epochs": plan.epochs,
         "seed": plan.seed,
+        "settings": prepared.target.settings,
+        "data": dataset.checksum,
+        "on_gpu": prepared.device.type == "cuda",
     }
-    with_what = {"settings": prepared.target.settings, "data": dataset.checksum}
-    return (trained, made, on_gpu) == (asked, with_what, prepared.device.type == "cuda")
 
 
 def _checked(targets: Path, target: str, network: str, size: int) -> "Target":

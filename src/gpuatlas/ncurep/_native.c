@@ -271,8 +271,8 @@ static const uint8_t *metric_content(const uint8_t *at, const uint8_t *end, cons
 }
 
 static int read_launches(const uint8_t *raw, Py_ssize_t size, Py_ssize_t launches, const int64_t *start,
-                         const int64_t *stop, uint64_t names, Py_ssize_t most, int64_t *extents, Table *table, Values *values,
-                         Instances *instances) {
+                         const int64_t *stop, uint64_t names, Py_ssize_t most, int64_t *extents, Table *table,
+                         Values *values, Instances *instances) {
     for (Py_ssize_t launch = 0; launch < launches; launch++) {
         if (start[launch] < 0 || start[launch] > stop[launch] || stop[launch] > size) {
             PyErr_SetString(PyExc_IndexError, "a launch is not within the buffer");

@@ -160,24 +160,8 @@ def _metric_spans(buffer: _Buffer, first: Ints, limit: Ints) -> tuple[Ints, Ints
     Return of each entry its launch, and where its content begins and ends, sorted by launch; and where each
     launch's last entry ends. `first` says where its first entry stands, `limit` where it ends itself.
     """
-    last = np.empty_like(first)
-    active, position = np.arange(len(first)), first
-    launches, tags, starts, ends = [], [], [], []
-    while active.size:
-        found, tag, start, end, ends_at = _next_spans(buffer, _METRIC_TAG, active, position, limit)
-        if (ends_at > limit).any():
-            raise WireError("a metric is longer than its launch")
-        launches.append(found)
-        tags.append(tag)
-        starts.append(start)
-        ends.append(end)
-        more = (buffer.byte[ends_at] == _METRIC_TAG) & (ends_at < limit)
-        if more.all():
-            position = ends_at
-        else:
-            last[active[~more]] = ends_at[~more]
-            active, position, limit = active[more], ends_at[more], limit[more]
-    launch, tag, start, end = map(np.concatenate, (launches, tags, starts, ends))
+    beyond = "a metric is longer than its launch"
+    launch, tag, start, end, last = _spans(buffer, _METRIC_TAG, first, limit, beyond)
     if np.bincount(launch).max() > MOST_METRICS:
         raise WireError(_TOO_MANY)
     length = end - start
@@ -233,27 +217,38 @@ def _check_instances(buffer: _Buffer, entries: _Entries) -> int:
 
 def _instance_spans(buffer: _Buffer, entries: _Entries) -> tuple[Ints, Ints, Ints]:
     """Find the instances; return of each the place of its row in `with_instances`, its begin and its end."""
-    active, position, limit = np.arange(len(entries.with_instances)), entries.start, entries.end
-    rows, starts, ends = [active[:0]], [active[:0]], [active[:0]]
-    behind = np.empty_like(position)
-    while active.size:
-        found, _, start, end, last = _next_spans(buffer, _INSTANCE_TAG, active, position, limit)
-        if (last > limit).any():
-            raise WireError("an instance is longer than its metric")
-        rows.append(found)
-        starts.append(start)
-        ends.append(end)
-        more = (buffer.byte[last] == _INSTANCE_TAG) & (last < limit)
-        if more.all():
-            position = last
-        else:
-            behind[active[~more]] = last[~more]
-            active, position, limit = active[more], last[more], limit[more]
+    beyond = "an instance is longer than its metric"
+    row, _, start, end, behind = _spans(buffer, _INSTANCE_TAG, entries.start, entries.end, beyond)
     left = entries.end - behind
     flagged = (left == 2) & (buffer.byte[behind] == _FLAG_TAG) & (buffer.byte[behind + 1] <= 1)
     if not ((left == 0) | flagged).all():
         raise WireError("a metric holds an unknown field among its instances")
-    return np.concatenate(rows), np.concatenate(starts), np.concatenate(ends)
+    return row, start, end
+
+
+def _spans(
+    buffer: _Buffer, tag: int, first: Ints, limit: Ints, beyond: str
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Find the entries of rows, step by step in all of them; return the same as `_next_spans`.
+
+    A row's entries stand between `first` and `limit`, and the first stands at `first`. `beyond` is what is
+    wrong where one is longer.
+    """
+    active, position, last = np.arange(len(first)), first, np.empty_like(first)
+    parts: list[tuple[Ints, ...]] = [(active[:0],) * 4]
+    while active.size:
+        *found, behind = _next_spans(buffer, tag, active, position, limit)
+        if (behind > limit).any():
+            raise WireError(beyond)
+        parts.append(tuple(found))
+        more = (buffer.byte[behind] == tag) & (behind < limit)
+        if more.all():
+            position = behind
+        else:
+            last[active[~more]] = behind[~more]
+            active, position, limit = active[more], behind[more], limit[more]
+    row, tags, start, end = map(np.concatenate, zip(*parts, strict=True))
+    return row, tags, start, end, last
 
 
 def _next_spans(

@@ -163,10 +163,6 @@ def _convert_several(found: list[_Report], out: Path, options: Options, jobs: in
                 whole.append((report.outline, place, converted.sha256))
             except InputRefused as error:
                 done.refused.append(error)
-            except (
-                GpuatlasError
-            ) as error:  # of a part of the work, which is removed: the folder is what counts
-                raise type(error)(str(error).replace(str(place), str(out))) from error
             except BrokenProcessPool as error:
                 raise GpuatlasError(
                     f"{report.outline.source.path}: the process that converts it was killed; "

@@ -22,6 +22,9 @@ from gpuatlas.tables.rules import rules_table
 
 _GROUP_BYTES = 16 << 20
 """Rows are collected until they have this many bytes, then written as a row group; it bounds the memory."""
+_TABLES = ("launches", "metrics", "rules", "session")
+_INSTANCES = "instances"
+_COLUMNS = frozenset(name for table in (*_TABLES, _INSTANCES) for name in schema.TABLES[table].names)
 _STATISTICS = ["launch_id", "metric", "key", "rule"]
 """Columns worth statistics: those that a reader filters by."""
 
@@ -38,9 +41,6 @@ class Options:
     """Leave out launches that are not whole instead of refusing their report."""
 
 
-_TABLES = ("launches", "metrics", "rules", "session")
-_INSTANCES = "instances"
-_COLUMNS = frozenset(name for table in (*_TABLES, _INSTANCES) for name in schema.TABLES[table].names)
 Progress = Callable[[int], None]
 """Called with the number of launches done since the last call."""
 Metadata = Callable[[], Mapping[str, str]]
