@@ -3,10 +3,9 @@
     python benchmarks/bench_capture.py measure --target opt1 --size 64 --work FOLDER [--seconds 560] [--pack FILE.tar]
     python benchmarks/bench_capture.py show --work FOLDER [--size 64] [--recordings FOLDER]
 
-`measure` needs a GPU and Nsight Compute. It captures one accumulated pass twice, with five metrics: each
-launch configuration once (`configs`), and every launch (`first:N`, where N is the number of launches of the
-pass). It goes on where it was stopped, also from what FILE.tar holds. `show` needs neither: it compares the totals and writes
-benchmarks/capture.md.
+`measure` needs a GPU and Nsight Compute. It captures one training step twice, with five metrics: each launch
+configuration once (`configs`), and every launch (`first:inf`). It goes on where it was stopped, also from what
+FILE.tar holds. `show` needs neither: it compares the totals and writes benchmarks/capture.md.
 
 Without an argument, it shows what is recorded beside it (benchmarks/data/capture).
 """
@@ -67,18 +66,14 @@ def read(folder: Path) -> Capture:
     return Capture(launches["key"].to_pylist(), values, plan)
 
 
-def pass_keys(timing: Path) -> tuple[list[str], list[float]]:
-    """Return keys and durations of the launches of the step's first pass, in order."""
-    table = pq.read_table(timing / "timeline.parquet", columns=["order", "key", "duration_ns", "pass_index"])
-    rows = table.sort_by("order").to_pylist()
-    end = next((at for at, row in enumerate(rows) if row["pass_index"] not in (0, None)), len(rows))
-    while end and rows[end - 1]["pass_index"] != 0:
-        end -= 1
-    return [row["key"] for row in rows[:end]], [row["duration_ns"] for row in rows[:end]]
+def step_keys(timing: Path) -> tuple[list[str], list[float]]:
+    """Return keys and durations of the launches of the unprofiled step."""
+    table = pq.read_table(timing / "timeline.parquet", columns=["key", "duration_ns"])
+    return table["key"].to_pylist(), table["duration_ns"].to_pylist()
 
 
 def measure(chosen: argparse.Namespace) -> int:
-    """Capture the pass both ways; resumable."""
+    """Capture the step both ways; resumable."""
     end = deadline(chosen.seconds)
     machine()
     status = _measure(chosen, end)
@@ -97,9 +92,8 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
         status := gpuatlas(["timeline", *what, "--allow-no-effect", "--out", str(timing)], end)
     ):
         return status
-    launches = len(pass_keys(timing)[0])
     metrics = [text for metric in METRICS.values() for text in ("--metric", metric)]
-    for name, mode in (("configs", "configs"), ("every", f"first:{launches}")):
+    for name, mode in (("configs", "configs"), ("every", "first:inf")):
         if (cell / name / "report.ncu-repz").exists():
             continue
         folders = ["--state", str(cell / ".state" / name), "--out", str(cell / name)]
@@ -111,8 +105,8 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
 
 
 def compare(folder: Path) -> dict:
-    """Compare the totals over the pass of `configs`, weighted, with those of every launch."""
-    keys, durations = pass_keys(folder / "timing")
+    """Compare the totals over the step of `configs`, weighted, with those of every launch."""
+    keys, durations = step_keys(folder / "timing")
     once, every = read(folder / "configs"), read(folder / "every")
     weight = Counter(keys)
     measured = Counter(once.keys)
@@ -159,10 +153,10 @@ def spread(once: Capture, every: Capture, factors: np.ndarray) -> list[dict]:
                     "launches": len(held),
                     "mean_ns": sum(held) / len(held),
                     "deviation": float(np.std(held)) / (sum(held) / len(held)),
-                    "error_of_pass": (value * factor - sum(held)) / whole,
+                    "error_of_step": (value * factor - sum(held)) / whole,
                 }
             )
-    return sorted(rows, key=lambda row: -abs(row["error_of_pass"]))[:8]
+    return sorted(rows, key=lambda row: -abs(row["error_of_step"]))[:8]
 
 
 def windows(recordings: Path) -> dict | None:
@@ -206,9 +200,9 @@ def page(results: dict[str, dict], window: dict | None) -> str:
         cost = found["cost"]
         ratio = cost["configs"]["spent_s"] / cost["every"]["spent_s"]
         lines += [
-            f"## {name}: one pass, {found['launches']} launches of {found['configurations']} configurations",
+            f"## {name}: one step, {found['launches']} launches of {found['configurations']} configurations",
             "",
-            "| total over the pass | configurations, weighted | every launch | error |",
+            "| total over the step | configurations, weighted | every launch | error |",
             "|---|---:|---:|---:|",
         ]
         for label, row in found["totals"].items():
@@ -216,7 +210,7 @@ def page(results: dict[str, dict], window: dict | None) -> str:
             lines.append(f"| {label} | {row['configs']:.6g} | {row['every']:.6g} | {error} |")
         lines += [
             "",
-            f"Coverage: {100 * found['coverage']:.2f} % of the pass's GPU time "
+            f"Coverage: {100 * found['coverage']:.2f} % of the step's GPU time "
             f"({found['configurations_measured']} of {found['configurations']} configurations measured).",
             f"Cost: {cost['configs']['spent_s']:.0f} s against {cost['every']['spent_s']:.0f} s, "
             f"{ratio:.3f} of it.",
@@ -233,13 +227,13 @@ def page(results: dict[str, dict], window: dict | None) -> str:
             "",
             "Configurations whose one measurement is furthest from their own total over all launches:",
             "",
-            "| key | launches | mean, µs | deviation of a launch | error, of the pass's duration |",
+            "| key | launches | mean, µs | deviation of a launch | error, of the step's duration |",
             "|---|---:|---:|---:|---:|",
         ]
         for row in found["spread"]:
             lines.append(
                 f"| {row['key']} | {row['launches']} | {row['mean_ns'] / 1000:.1f} | "
-                f"{100 * row['deviation']:.1f} % | {100 * row['error_of_pass']:+.3f} % |"
+                f"{100 * row['deviation']:.1f} % | {100 * row['error_of_step']:+.3f} % |"
             )
         lines.append("")
     if window is not None:
