@@ -13,17 +13,57 @@ from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
 
 
-def write_timeline(path, keys):
+def write_timeline(path, keys, times=None):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"key": keys, "duration_ns": [1.0] * len(keys)}), path)
+    times = times or [1.0] * len(keys)
+    pq.write_table(pa.table({"order": range(len(keys)), "key": keys, "duration_ns": times}), path)
 
 
-def test_weights_count_the_steps_launches(tmp_path):
+def amounts(*arguments):
+    return step_weights(*arguments).amount.tolist()
+
+
+def test_launches_of_one_duration_count_alike(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b", "a", "a", "x"])
-    assert step_weights(["a", "b", "c"], path, 0.8).tolist() == [3.0, 1.0, 0.0]
-    assert step_weights(["a", "a", "b"], path, 0.8).tolist() == [1.5, 1.5, 1.0]
-    assert step_weights(["a", "b"], tmp_path / "none.parquet", 1.0).tolist() == [1.0, 1.0]
+    assert amounts(["a", "b", "c"], path, 0.8) == [3.0, 1.0, 0.0]
+    assert amounts(["a", "a", "b"], path, 0.8) == [2.0, 1.0, 1.0]
+    assert amounts(["a", "a", "a", "b"], path, 0.8) == [1.0, 1.0, 1.0, 1.0]
+    assert amounts(["a", "b"], tmp_path / "none.parquet", 1.0) == [1.0, 1.0]
+
+
+def test_a_measured_launch_stands_for_others_by_their_gpu_time(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "a", "b", "a", "a"], [100.0, 10.0, 7.0, 10.0, 110.0])
+    once = step_weights(["b", "a"], path, 1.0)
+    assert once.amount.tolist() == pytest.approx([1.0, 2.3])
+    assert once.launches.tolist() == [1, 4]
+    assert once.scaled_time == pytest.approx(20 / 237)
+    # The second measurement passed over two launches: it is the step's third, of 10 ns.
+    twice = step_weights(["b", "a", "a"], path, 1.0, None, [0, 0, 2])
+    assert twice.amount.tolist() == pytest.approx([1.0, 2.1, 2.0])
+    assert twice.launches.tolist() == [1, 2, 2]
+    assert twice.scaled_time == 0
+
+
+def test_every_launch_measured_counts_once_whatever_it_took(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b", "a", "a"], [5.0, 3.0, 5.0, 50.0])
+    assert amounts(["a", "b", "a", "a"], path, 1.0) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_launches_without_a_time_count_alike(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b", "a", "a"], [5.0, 3.0, 5.0, 0.0])
+    assert amounts(["a", "b"], path, 1.0) == [3.0, 1.0]
+
+
+def test_parts_that_tell_of_other_launches_are_refused(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    parts = [{"launches": 3, "skip": 0}]
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", parts=parts)
+    with pytest.raises(InputRefused, match=r"h100/opt1: cell\.json tells of 3 measured launches, but"):
+        compare(tmp_path)
 
 
 def test_a_damaged_timeline_is_refused(tmp_path):
@@ -44,7 +84,7 @@ def test_a_timeline_of_another_step_is_refused(tmp_path, stated):
 def test_a_timeline_cut_after_the_cell_was_described_is_refused(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b"])
-    assert step_weights(["a", "b"], path, 1.0, 2).tolist() == [1.0, 1.0]
+    assert amounts(["a", "b"], path, 1.0, 2) == [1.0, 1.0]
     with pytest.raises(InputRefused, match=r"holds 2 launches, but cell\.json tells of 30"):
         step_weights(["a", "b"], path, 1.0, 30)
 

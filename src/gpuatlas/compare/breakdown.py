@@ -65,10 +65,11 @@ def absent_rows(cell: Cell) -> Iterator[Row]:
 def class_rows(capture: Capture) -> Iterator[Row]:
     """Yield the share of GPU time and every metric of the catalogue for each kernel class."""
     metrics = [m for name, m in catalog.load().metrics.items() if not name.startswith("peak_")]
-    counts = capture.weight
     for name, where in groups(capture):
         yield row(capture.cell, "class", name, "time_share", Figure(share(capture, where)))
-        yield row(capture.cell, "class", name, "launch_share", Figure(share(capture, where, counts)))
+        yield row(
+            capture.cell, "class", name, "launch_share", Figure(share(capture, where, capture.launches))
+        )
         for metric in metrics:
             figure = evaluate(metric, capture, where)
             yield row(capture.cell, "class", name, metric.name, figure)
@@ -82,4 +83,4 @@ def kernel_rows(capture: Capture) -> Iterator[Row]:
         where = masks[name]
         yield row(capture.cell, "kernel", name, "gpu_time", Figure(float(capture.time[where].sum())))
         yield row(capture.cell, "kernel", name, "time_share", Figure(share(capture, where)))
-        yield row(capture.cell, "kernel", name, "launches", Figure(float(capture.weight[where].sum())))
+        yield row(capture.cell, "kernel", name, "launches", Figure(float(capture.launches[where].sum())))

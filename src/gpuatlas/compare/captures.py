@@ -42,7 +42,7 @@ class Capture:
     classes
         Kernel classes of the catalogue.
     weight
-        How many launches of the step each measured launch stands for; 1 where the capture is no step.
+        What to multiply a measured launch's counters by for the step's totals; 1 where the capture is no step.
     columns
         Metric name to values; NaN where a launch has none, or where Nsight Compute stored NaN.
     present
@@ -69,6 +69,11 @@ class Capture:
     def time(self) -> Floats:
         """GPU time in ns that each measured launch stands for."""
         return self.columns["duration_ns"] * self.weight
+
+    @property
+    def launches(self) -> Floats:
+        """How many launches of the step each measured launch stands for."""
+        return self.columns["launches"] * self.weight
 
     def everything(self) -> Mask:
         """Return the mask that selects every launch."""
@@ -119,7 +124,6 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     duration = pc.cast(launches["duration_ns"], pa.float64()).to_numpy(zero_copy_only=False)
     columns: dict[str, Floats] = {
         "duration_ns": np.asarray(duration, dtype=np.float64),
-        "launches": np.ones(len(ids)),
     }
     present: dict[str, Mask] = {
         "duration_ns": np.asarray(pc.is_valid(launches["duration_ns"]).to_numpy(), dtype=np.bool_),
@@ -139,7 +143,12 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     keys = launches["key"].to_pylist()
     timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
     launched = (cell.manifest.get("step") or {}).get("launches")
-    weight = step_weights(keys, timeline, cell.coverage, launched) if cell.whole_step else np.ones(len(ids))
+    weight = counts = np.ones(len(ids))
+    if cell.whole_step:
+        stands = step_weights(keys, timeline, cell.coverage, launched, _skips(cell, len(ids)))
+        weight, counts = stands.amount, stands.launches
+    # As a counter, so that its sum over the step is the number of the step's launches.
+    columns["launches"] = np.divide(counts, weight, out=np.zeros(len(ids)), where=weight > 0)
     return Capture(
         cell=cell,
         kernels=np.asarray([normalise(name) for name in names]),
@@ -161,6 +170,18 @@ def load_capture(results: Path, cell: Cell) -> Capture:
             if row["speedup_percent"] is not None and weight[position[row["launch_id"]]] > 0
         ),
     )
+
+
+def _skips(cell: Cell, launches: int) -> list[int]:
+    """Return how many launches of its configuration were passed over before each measured one."""
+    parts = cell.manifest.get("parts") or [{"launches": launches, "skip": 0}]
+    skips = [part["skip"] for part in parts for _ in range(part["launches"])]
+    if len(skips) != launches:
+        raise InputRefused(
+            f"{cell.name}: cell.json tells of {len(skips)} measured launches, but its tables hold {launches}; "
+            "describe the cell again"
+        )
+    return skips
 
 
 def _source(table: pa.Table) -> bytes | None:

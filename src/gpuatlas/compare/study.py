@@ -20,6 +20,10 @@ _MANIFEST = {
         "window": {"type": ["string", "null"]},
         "coverage": _SHARES,
         "step": {"type": ["object", "null"]},
+        "parts": {
+            "type": ["array", "null"],
+            "items": {"type": "object", "required": ["launches", "skip"]},
+        },
         "evidence": {"type": "object", "required": ["in_effect", "checks"]},
         "device": {"type": "object"},
     },

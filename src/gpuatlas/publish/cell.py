@@ -91,6 +91,10 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
         "device": device,
         "versions": versions,
         "launches": len(durations) if refused is None else None,
+        "parts": [
+            {"launches": part["launches"], "skip": part.get("skip") or 0} for part in plan.get("parts", [])
+        ]
+        or None,
         "gpu_time_ns": pc.sum(durations).as_py(),
         "notes": _notes(plan, refused, origin, device, entry, evidence=evidence, weighted=weighted),
         "files": {
@@ -133,6 +137,11 @@ def _notes(
     notes += plan.get("flags", [])
     if plan.get("unmatched_time"):
         notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
+    if plan.get("scaled_time"):
+        notes.append(
+            f"{100 * plan['scaled_time']:.2g} % of the step's GPU time is in launches longer or shorter by a "
+            "fifth than the measured launch of their configuration; its counters are scaled by time for them"
+        )
     if covered and not weighted:
         notes.append("no timeline says how often a step launches what was measured: comparable with nothing")
     return notes

@@ -43,6 +43,15 @@ _PLAN_SCHEMA = {
     | {
         "launches_measured": _COUNT,
         "refused": _TEXT,
+        "scaled_time": _SHARE,
+        "parts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["launches"],
+                "properties": {"launches": _COUNT, "skip": _COUNT},
+            },
+        },
         "flags": {"type": "array", "items": {"type": "string"}},
     },
 }

@@ -1,0 +1,96 @@
+"""Which measured launch stands for which launches of the step, and how much of each.
+
+A launch configuration does not always do the same work: GroupNorm launches a block a group whatever the
+volume, and cuDNN's persistent kernels a block a multiprocessor. So a measured launch stands for the other
+launches of its configuration in proportion to their unprofiled GPU time. Where a configuration was measured
+at several places of the step, that one stands for a launch whose time is nearest.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+ALIKE = 0.2
+"""Share by which the time of a launch may differ from that of the launch that stands for it, to be alike."""
+
+
+@dataclass(frozen=True)
+class Represented:
+    """What the measured launches stand for.
+
+    Attributes
+    ----------
+    amount
+        What to multiply a measured launch's counters by for the step's total, shape (measured launches,): GPU
+        time of the launches that it stands for over its own, both unprofiled. 0 for what the step has not.
+    launches
+        How many launches of the step each stands for, shape (measured launches,).
+    scaled_time
+        Share 0..1 of the step's GPU time in launches that are not alike the launch that stands for them.
+    """
+
+    amount: Floats
+    launches: Floats
+    scaled_time: float
+
+
+def places(keys: Sequence[str], durations_ns: Sequence[float]) -> dict[str, Floats]:
+    """Return the GPU times of each configuration's launches, in the step's order.
+
+    A configuration with a launch whose time is unknown gets ones: its launches then count alike.
+    """
+    found: dict[str, list[float]] = {}
+    for key, duration in zip(keys, durations_ns, strict=True):
+        found.setdefault(key, []).append(duration)
+    times = {key: np.asarray(own) for key, own in found.items()}
+    return {key: own if (own > 0).all() else np.ones(len(own)) for key, own in times.items()}
+
+
+def represent(
+    keys: Sequence[str], durations_ns: Sequence[float], measured: Sequence[str], skips: Sequence[int]
+) -> Represented:
+    """Find what each measured launch stands for.
+
+    Parameters
+    ----------
+    keys, durations_ns
+        Launch configuration and unprofiled GPU time in ns of each launch of the step, in order.
+    measured
+        Launch configuration of each measured launch, in report order.
+    skips
+        Launches of its configuration that were passed over before each measured one, shape as `measured`.
+    """
+    step = places(keys, durations_ns)
+    owners: dict[str, list[int]] = {}
+    for number, key in enumerate(measured):
+        owners.setdefault(key, []).append(number)
+    amount, launches, scaled = np.zeros(len(measured)), np.zeros(len(measured)), 0.0
+    for key, own in owners.items():
+        times = step.get(key)
+        if times is None:
+            continue
+        at = _occurrences([skips[number] for number in own], len(times))
+        apart = np.abs(np.log(times[:, None] / times[at][None, :]))
+        nearest = apart.argmin(axis=1)
+        nearest[at] = range(len(own))
+        ratio = times / times[at][nearest]
+        np.add.at(amount, np.asarray(own)[nearest], ratio)
+        np.add.at(launches, np.asarray(own)[nearest], 1.0)
+        scaled += float(times[np.abs(ratio - 1) > ALIKE].sum())
+    total = sum(float(times.sum()) for times in step.values())
+    return Represented(amount, launches, scaled / total if total > 0 else 0.0)
+
+
+def _occurrences(skips: Sequence[int], count: int) -> list[int]:
+    """Return which launch of a configuration, from 0, each of its measurements was."""
+    seen: Counter[int] = Counter()
+    found = []
+    for skip in skips:
+        found.append(min(skip + seen[skip], count - 1))
+        seen[skip] += 1
+    return found
