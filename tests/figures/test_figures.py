@@ -251,11 +251,16 @@ def test_kernels_of_a_panel_have_different_labels(recorded):
 
 def test_kernels_of_one_name_are_told_apart_by_what_differs():
     xmma = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize64x64x8_{}_g1_ffma"
+    split = "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{}_execute_segment_k_on"
     long = "scan<std::array<unsigned long long,4>,std::plus<unsigned long long>,{}>"
     assert told_apart([xmma.format("stage3"), "fill<int>", xmma.format("stage4")]) == [
         "sm80 fprop f32 nchw 64x64x8 …stage3",
         "fill",
         "sm80 fprop f32 nchw 64x64x8 …stage4",
+    ]
+    assert told_apart([split.format("64x64x32"), split.format("256x128x32")]) == [
+        "sm90 wgrad tf32 64x64x32 seg-k",
+        "sm90 wgrad tf32 256x128x32 seg-k",
     ]
     assert told_apart([long.format(1), long.format(2)]) == ["scan …1", "scan …2"]
     assert told_apart([long.format("a" * 60), long.format("b" * 60)]) == ["scan (1)", "scan (2)"]
@@ -385,6 +390,15 @@ def test_colours_that_no_label_tells_are_in_the_legend(name, recorded):
     figure, _ = drawn(recorded, name)
     bars = [patch for axes in figure.findobj(Axes) for container in axes.containers for patch in container]
     assert looks(bars) == looks(legend_of(figure).get_patches())
+
+
+def test_a_captured_cell_is_not_drawn_as_absent_where_another_one_is_missing(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h200/baseline": "captured"})
+    studies.add_step(tmp_path, recorded, "h200/baseline", like="baseline")
+    figure, rows = drawn(judged(tmp_path), "claims_overview")
+    told = {row["claim"]: row["explanation"] for row in rows if row["architecture"] == "h200"}
+    assert told["migration"].startswith("absent: ")
+    assert "?" in [text.get_text() for text in texts(figure)]
 
 
 def test_question_marks_are_explained(recorded, full, wide):

@@ -51,13 +51,15 @@ def draw(inputs: Inputs) -> tuple[Figure, Rows]:
         for place, (text, weight) in enumerate(head):
             sheet.text(x, sheet.y + place * LINE, text, ha="center", fontweight=weight)
     sheet.y += LINE * max(len(head) for head in heads) + 0.05
+    captured = {(cell.architecture, cell.target) for cell in study.captured()}
     for claim in dict.fromkeys(row["claim"] for row in rows):
         own = [row for row in rows if row["claim"] == claim]
         sheet.page.plot([MARGIN, COLUMN - MARGIN], [sheet.y] * 2, color="#d0d0d0", lw=0.3)
         sheet.text(MARGIN, sheet.y + (ROW - LINE) / 2, claim)
         sheet.text(LABELS, sheet.y + (ROW - LINE) / 2, own[0]["target"])
         for row in own:
-            _mark(sheet, LABELS + TARGETS + columns.index(row["architecture"]) * width, width, row)
+            x = LABELS + TARGETS + columns.index(row["architecture"]) * width
+            _mark(sheet, x, width, row, captured=(row["architecture"], row["target"]) in captured)
         sheet.y += ROW
     sheet.y += 0.04
     sheet.legend(_handles(), 2)
@@ -92,9 +94,10 @@ def _column(inputs: Inputs, name: str, characters: int) -> list[tuple[str, str]]
     return [*label, ("analogue", "normal"), (f"of {other}", "normal")]
 
 
-def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object]) -> None:
-    """Draw one verdict."""
-    absent = row["status"] == "not_measured" and str(row["explanation"]).startswith("absent")
+def _mark(sheet: Sheet, x: float, width: float, row: dict[str, object], *, captured: bool) -> None:
+    """Draw one verdict; of a captured cell what is absent is another one, which the claim needs too."""
+    not_measured = row["status"] == "not_measured"
+    absent = not_measured and not captured and str(row["explanation"]).startswith("absent")
     centre, y = x + width / 2, sheet.y + ROW / 2
     if absent:
         hatched(sheet.page, x + 0.06 * width, sheet.y + 0.015, 0.88 * width, ROW - 0.03)

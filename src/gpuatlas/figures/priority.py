@@ -26,6 +26,9 @@ WIDTH = COLUMN - MARGIN - LABELS - GAP - inches("88.8 of 88.8")
 # Parts of kernel names that tell nothing apart in a figure.
 NOISE = re.compile(r"(?<=elementwise)_kernel|CUDAKernel|_kernel(_cuda)?\b|KernelImplInternal|Kernel\b")
 
+# The layout in the short name of a convolution, behind its precision: what a long label can do without.
+LAYOUT = re.compile(r"^(sm\d+ \w+ \w+) (nhwc|nchw)\b")
+
 
 def draw(inputs: Inputs) -> tuple[Figure, Rows]:
     """Draw, for the kernels of highest priority, their share of GPU time (outline) and priority (filled)."""
@@ -151,9 +154,11 @@ def _differences(label: str, kernels: Sequence[str]) -> list[str]:
 
 
 def brief(kernel: str) -> str:
-    """Return a kernel's short name without words that all kernels share, cut in its middle where long."""
+    """Return a kernel's short name without words that all share; without its layout, or cut, where long."""
     name = NOISE.sub("", short_name(kernel, 100)).replace(" segment_k_off", "").replace("_", " ")
-    name = name.replace("segment k on", "segment-k").replace("split k", "split-k")
+    name = name.replace("segment k on", "seg-k").replace("split k", "split-k")
+    if len(name) > CHARACTERS:
+        name = LAYOUT.sub(r"\1", name)
     if len(name) <= CHARACTERS:
         return name
     tail = CHARACTERS // 3
