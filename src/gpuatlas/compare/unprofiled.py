@@ -106,15 +106,18 @@ def _distance(entry: Mapping[str, Any], worse: float, target: str, runs: list[di
     above = worse * (entry["mean"] - entry["baseline_mean"])
     first = runs[0]
     told = f"{first['gpu']}, {first['network']} at {first['size']}³, volumes: {first['volumes']}"
-    told += f"; {target}: {_length(mine)}; baseline: {_length(base)}"
+    told += f"; {target}: {_length(mine)}; baseline: {_length(base)}; wall clock, no step times"
     return Figure(math.copysign(entry["distance"], above), told)
 
 
 def _length(runs: list[dict[str, Any]]) -> str:
     """Return how long runs were, in words: seeds, steps, minutes."""
     seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-    ends = [
-        "–".join(f"{end:.4g}" for end in sorted({min(values), max(values)}))
-        for values in ([run["steps"] for run in runs], [run["minutes"] for run in runs])
-    ]
-    return f"{seeds}, {ends[0]} steps in {ends[1]} min"
+    steps = "–".join(f"{end:.4g}" for end in _ends([run["steps"] for run in runs]))
+    minutes = "–".join(dict.fromkeys(f"{end:.1f}" for end in _ends([run["minutes"] for run in runs])))
+    return f"{seeds}, {steps} steps in {minutes} min"
+
+
+def _ends(values: list[float]) -> list[float]:
+    """Return the least and the greatest value, once where they are the same."""
+    return sorted({min(values), max(values)})
