@@ -15,7 +15,6 @@ import json
 import os
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from stages import deadline, gpuatlas, machine, pack
 
+from gpuatlas.capture.cost import CostModel
+from gpuatlas.capture.plan import plan_first
+from gpuatlas.capture.represent import represent
+from gpuatlas.capture.second import plan_step, second_part
+from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.tables.convert import convert
 
 HERE = Path(__file__).parent
@@ -66,10 +70,9 @@ def read(folder: Path) -> Capture:
     return Capture(launches["key"].to_pylist(), values, plan)
 
 
-def step_keys(timing: Path) -> tuple[list[str], list[float]]:
-    """Return keys and durations of the launches of the unprofiled step."""
-    table = pq.read_table(timing / "timeline.parquet", columns=["key", "duration_ns"])
-    return table["key"].to_pylist(), table["duration_ns"].to_pylist()
+def skips(plan: dict) -> list[int]:
+    """Return for each measured launch how many of its configuration were passed over before it."""
+    return [part.get("skip") or 0 for part in plan["parts"] for _ in range(part["launches"])]
 
 
 def measure(chosen: argparse.Namespace) -> int:
@@ -104,59 +107,129 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
     return 0
 
 
+def machine_of(environment: Path) -> str:
+    """Return the card and the versions that a figure stands for."""
+    held = json.loads(environment.read_text(encoding="utf-8"))
+    gpu, stack = held["gpu"], held["stack"]
+    return (
+        f"{gpu['name']} (cc {gpu['cc']}, {gpu['sm_count']} SMs), driver {gpu['driver']}, torch {stack['torch']}, "
+        f"cuDNN {stack['cudnn']}, Nsight Compute {stack['ncu']}"
+    )
+
+
+def totals(capture: Capture, amount: np.ndarray) -> dict[str, float]:
+    """Return the step's totals: the measured launches' values, each times its amount."""
+    return {label: float(np.nansum(capture.values[label] * amount)) for label in METRICS}
+
+
 def compare(folder: Path) -> dict:
     """Compare the totals over the step of `configs`, weighted, with those of every launch."""
-    keys, durations = step_keys(folder / "timing")
+    step = read_timeline(folder / "timing" / "timeline.parquet")
     once, every = read(folder / "configs"), read(folder / "every")
-    weight = Counter(keys)
-    measured = Counter(once.keys)
-    factors = np.array([weight[key] / measured[key] for key in once.keys])
-    totals = {}
-    for label in METRICS:
-        estimated = float(np.nansum(once.values[label] * factors))
-        true = float(np.nansum(every.values[label]))
-        totals[label] = {
-            "configs": estimated,
-            "every": true,
-            "error": estimated / true - 1 if true else None,
-            "missing": int(np.isnan(once.values[label]).sum() + np.isnan(every.values[label]).sum()),
-        }
-    covered = sum(duration for key, duration in zip(keys, durations, strict=True) if key in measured)
+    stands = represent(step.keys, step.durations_ns, once.keys, skips(once.plan))
+    estimated, true = totals(once, stands.amount), totals(every, np.ones(len(every.keys)))
     return {
-        "launches": len(keys),
-        "configurations": len(weight),
-        "configurations_measured": len(set(once.keys) & set(weight)),
-        "launches_measured": len(every.keys),
-        "coverage": covered / sum(durations),
-        "totals": totals,
-        "spread": spread(once, every, factors),
+        "machine": machine_of(folder / "configs" / "environment.json"),
+        "launches": len(step.keys),
+        "configurations": len(set(step.keys)),
+        "configurations_measured": len(set(once.keys) & set(step.keys)),
+        "launches_measured": len(once.keys),
+        "coverage": once.plan["coverage_time"],
+        "scaled_time": stands.scaled_time,
+        "totals": {
+            label: {
+                "configs": estimated[label],
+                "every": true[label],
+                "error": estimated[label] / true[label] - 1 if true[label] else None,
+            }
+            for label in METRICS
+        },
+        "missing": sum(int(np.isnan(c.values[label]).sum()) for c in (once, every) for label in METRICS),
+        "weights": weightings(step, every, true),
+        "spread": spread(step, every, true["duration"]),
         "cost": {
-            name: {key: capture.plan[key] for key in ("predicted_s", "spent_s", "passes")}
+            name: {key: capture.plan[key] for key in ("predicted_s", "spent_s", "passes", "parts")}
             for name, capture in (("configs", once), ("every", every))
         },
     }
 
 
-def spread(once: Capture, every: Capture, factors: np.ndarray) -> list[dict]:
-    """Return the configurations whose one measurement is furthest from their own total."""
-    true: dict[str, list[float]] = {}
+def weightings(step: Timeline, every: Capture, true: dict[str, float]) -> dict[str, dict[str, float | None]]:
+    """Return the error of each total by how measured launches are weighed.
+
+    All of them use the capture of every launch alone: the values of each configuration's first launch, and of
+    the launches that a second measurement would take.
+    """
+    if every.keys != list(step.keys):
+        return {}
+    places: dict[str, list[int]] = {}
+    for at, key in enumerate(every.keys):
+        places.setdefault(key, []).append(at)
+    first = [own[0] for own in places.values()]
+    counts = np.array([len(own) for own in places.values()], dtype=float)
+    ways = {
+        "number of launches": (first, counts),
+        "GPU time": (first, represent(step.keys, step.durations_ns, list(places), [0] * len(first)).amount),
+    }
+    second = second_part(step, CostModel(1, 0.0))
+    if second is not None:
+        twice = [one.key for one in step.configurations() if second.asks(one)]
+        chosen = [*first, *(places[key][second.skip] for key in twice)]
+        passed = [0] * len(first) + [second.skip] * len(twice)
+        stands = represent(step.keys, step.durations_ns, [*places, *twice], passed)
+        ways[f"GPU time, {len(twice)} second measurements"] = (chosen, stands.amount)
+    return {
+        name: {
+            label: float((every.values[label][at] * amount).sum()) / true[label] - 1 if true[label] else None
+            for label in METRICS
+        }
+        for name, (at, amount) in ways.items()
+    }
+
+
+def spread(step: Timeline, every: Capture, whole: float) -> list[dict]:
+    """Return the configurations whose launches differ most, by how far their first is from their mean."""
+    names = {key: function_base(name) for key, name in zip(step.keys, step.names, strict=True)}
+    held: dict[str, list[float]] = {}
     for key, value in zip(every.keys, every.values["duration"], strict=True):
-        true.setdefault(key, []).append(float(value))
-    whole = sum(sum(values) for values in true.values())
-    rows = []
-    for key, value, factor in zip(once.keys, once.values["duration"], factors, strict=True):
-        held = true.get(key)
-        if held:
-            rows.append(
-                {
-                    "key": key,
-                    "launches": len(held),
-                    "mean_ns": sum(held) / len(held),
-                    "deviation": float(np.std(held)) / (sum(held) / len(held)),
-                    "error_of_step": (value * factor - sum(held)) / whole,
-                }
-            )
-    return sorted(rows, key=lambda row: -abs(row["error_of_step"]))[:8]
+        held.setdefault(key, []).append(float(value))
+    rows = [
+        {
+            "kernel": names.get(key, key),
+            "launches": len(own),
+            "mean_ns": sum(own) / len(own),
+            "deviation": float(np.std(own)) / (sum(own) / len(own)),
+            "share": (own[0] * len(own) - sum(own)) / whole,
+        }
+        for key, own in held.items()
+    ]
+    return sorted(rows, key=lambda row: -abs(row["share"]))[:8]
+
+
+def windowed(recording: Path) -> bool:
+    """Whether a recording holds only the first launches of a step."""
+    return json.loads((recording / "plan.json").read_text(encoding="utf-8"))["window"] is not None
+
+
+def sections_cost(folder: Path) -> dict:
+    """Return what a recording says of the cost of its step with its sections, each launch and each configuration."""
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    step = read_timeline(folder / "timing" / "timeline.parquet")
+    mean = {one.key: one.duration_ns for one in step.configurations()}
+    measured = read(folder).keys
+    modelled = CostModel(plan["passes"], 0.0).launches_s(mean.get(key, 0.0) for key in measured)
+    cost = CostModel(
+        plan["passes"],
+        sum(part["startup_s"] for part in plan["parts"]) / len(plan["parts"]),
+        sum(part["profile_s"] for part in plan["parts"]) / modelled,
+    )
+    return {
+        "passes": plan["passes"],
+        "launches": len(measured),
+        "launch_s": sum(part["profile_s"] for part in plan["parts"]) / len(measured),
+        "configs_s": plan_step(step, cost).seconds,
+        "every_s": plan_first(step, 0, cost).seconds,
+    }
 
 
 def windows(recordings: Path) -> dict | None:
@@ -165,30 +238,30 @@ def windows(recordings: Path) -> dict | None:
     firsts = {name: recordings / f"{name}_first{WINDOW}" for name in folders}
     if not all((folder / "report.ncu-repz").exists() for folder in [*folders.values(), *firsts.values()]):
         return None
-    steps, heads, times = {}, {}, {}
+    steps, heads, times, shares = {}, {}, {}, {}
     for name, folder in folders.items():
         capture = read(folder)
-        launched = Counter(
-            pq.read_table(folder / "timing" / "timeline.parquet", columns=["key"])["key"].to_pylist()
-        )
-        measured = Counter(capture.keys)
-        factors = np.array([launched[key] / measured[key] for key in capture.keys])
-        steps[name] = {label: float(np.nansum(capture.values[label] * factors)) for label in METRICS}
+        step = read_timeline(folder / "timing" / "timeline.parquet")
+        stands = represent(step.keys, step.durations_ns, capture.keys, skips(capture.plan))
+        steps[name] = totals(capture, stands.amount)
+        shares[name] = sum(step.durations_ns[:WINDOW]) / step.gpu_time_ns
         timed = pq.read_table(
             folder / "timing" / "timings.parquet", columns=["variant", "step_ms"]
         ).to_pylist()
         times[name] = float(np.median([row["step_ms"] for row in timed if row["variant"] == "autotune_off"]))
         first = read(firsts[name])
-        heads[name] = {label: float(np.nansum(first.values[label])) for label in METRICS}
+        heads[name] = totals(first, np.ones(len(first.keys)))
     labels = [label for label in METRICS if steps["baseline"][label] and heads["baseline"][label]]
     return {
+        "machine": machine_of(folders["opt2"] / "environment.json"),
+        "share": shares,
         "window": {label: heads["opt2"][label] / heads["baseline"][label] for label in labels},
         "step": {label: steps["opt2"][label] / steps["baseline"][label] for label in labels},
         "unprofiled": times["opt2"] / times["baseline"],
     }
 
 
-def page(results: dict[str, dict], window: dict | None) -> str:
+def page(results: dict[str, dict], window: dict | None, costs: dict[str, dict]) -> str:
     """Return benchmarks/capture.md."""
     lines = [
         "# Each launch configuration once, against every launch",
@@ -197,44 +270,24 @@ def page(results: dict[str, dict], window: dict | None) -> str:
         "",
     ]
     for name, found in results.items():
-        cost = found["cost"]
-        ratio = cost["configs"]["spent_s"] / cost["every"]["spent_s"]
+        lines += _compared(name, found)
+    if costs:
         lines += [
-            f"## {name}: one step, {found['launches']} launches of {found['configurations']} configurations",
+            "## What a step costs with the sections of config/config.yaml",
             "",
-            "| total over the step | configurations, weighted | every launch | error |",
-            "|---|---:|---:|---:|",
+            "By the recordings in resources/recordings. Seconds a launch are measured over the launches of the",
+            "recording; the two whole steps are what the model of the cost, with this recording's scale and",
+            "start-up, says of all configurations, second measurements included, and of every launch: that was",
+            "not measured.",
+            "",
+            "| recording | passes a launch | launches measured | s a launch | each configuration, min | every launch, min | share |",
+            "|---|---:|---:|---:|---:|---:|---:|",
         ]
-        for label, row in found["totals"].items():
-            error = f"{100 * row['error']:+.2f} %" if row["error"] is not None else "–"
-            lines.append(f"| {label} | {row['configs']:.6g} | {row['every']:.6g} | {error} |")
         lines += [
-            "",
-            f"Coverage: {100 * found['coverage']:.2f} % of the step's GPU time "
-            f"({found['configurations_measured']} of {found['configurations']} configurations measured).",
-            f"Cost: {cost['configs']['spent_s']:.0f} s against {cost['every']['spent_s']:.0f} s, "
-            f"{ratio:.3f} of it.",
-            "",
-            "| capture | passes a launch | predicted, s | real, s | predicted/real |",
-            "|---|---:|---:|---:|---:|",
+            f"| {name} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | {row['configs_s'] / 60:.1f} | "
+            f"{row['every_s'] / 60:.1f} | {row['configs_s'] / row['every_s']:.3f} |"
+            for name, row in costs.items()
         ]
-        for mode, row in cost.items():
-            lines.append(
-                f"| {mode} | {row['passes']} | {row['predicted_s']:.0f} | {row['spent_s']:.0f} | "
-                f"{row['predicted_s'] / row['spent_s']:.2f} |"
-            )
-        lines += [
-            "",
-            "Configurations whose one measurement is furthest from their own total over all launches:",
-            "",
-            "| key | launches | mean, µs | deviation of a launch | error, of the step's duration |",
-            "|---|---:|---:|---:|---:|",
-        ]
-        for row in found["spread"]:
-            lines.append(
-                f"| {row['key']} | {row['launches']} | {row['mean_ns'] / 1000:.1f} | "
-                f"{100 * row['deviation']:.1f} % | {100 * row['error_of_step']:+.3f} % |"
-            )
         lines.append("")
     if window is not None:
         lines += [
@@ -247,8 +300,84 @@ def page(results: dict[str, dict], window: dict | None) -> str:
             f"| {label} | {window['window'][label]:.3f} | {window['step'][label]:.3f} |"
             for label in window["step"]
         ]
-        lines += ["", f"Unprofiled step time: {window['unprofiled']:.3f} of the baseline's.", ""]
+        shares = " and ".join(f"{100 * share:.1f} % under {name}" for name, share in window["share"].items())
+        lines += [
+            "",
+            f"These launches are {shares} of the step's GPU time: the window ends at another place of the network.",
+            f"Unprofiled step time: {window['unprofiled']:.3f} of the baseline's. {window['machine']}.",
+            "",
+        ]
     return "\n".join(lines)
+
+
+def _compared(name: str, found: dict) -> list[str]:
+    cost = found["cost"]
+    ratio = cost["configs"]["spent_s"] / cost["every"]["spent_s"]
+    lines = [
+        f"## {name}: one step, {found['launches']} launches of {found['configurations']} configurations",
+        "",
+        found["machine"] + ".",
+        "",
+        "| total over the step | configurations, weighted | every launch | error |",
+        "|---|---:|---:|---:|",
+    ]
+    for label, row in found["totals"].items():
+        lines.append(f"| {label} | {row['configs']:.6g} | {row['every']:.6g} | {_percent(row['error'])} |")
+    lines += [
+        "",
+        f"Coverage: {100 * found['coverage']:.2f} % of the step's GPU time "
+        f"({found['configurations_measured']} of {found['configurations']} configurations, "
+        f"{found['launches_measured']} launches measured); {100 * found['scaled_time']:.1f} % is in launches "
+        "that take a fifth longer or shorter than the one that stands for them. "
+        + (
+            "It holds second measurements."
+            if any(part.get("skip") for part in cost["configs"]["parts"])
+            else "It holds no second measurements: what they give, the table of weights says."
+        ),
+        "",
+        "| capture | passes a launch | parts | start-up, s | launches, s | predicted, s | real, s | predicted/real |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for mode, row in cost.items():
+        startup, profile = (sum(part[key] for part in row["parts"]) for key in ("startup_s", "profile_s"))
+        lines.append(
+            f"| {mode} | {row['passes']} | {len(row['parts'])} | {startup:.0f} | {profile:.0f} | "
+            f"{row['predicted_s']:.0f} | {row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} |"
+        )
+    launches = {mode: sum(part["profile_s"] for part in row["parts"]) for mode, row in cost.items()}
+    lines += [
+        "",
+        f"Cost: {ratio:.3f} of every launch's, {launches['configs'] / launches['every']:.3f} without the start-up.",
+        "",
+    ]
+    if found["weights"]:
+        lines += [
+            "Errors by what a measured launch is weighed with, all from the capture of every launch:",
+            "",
+            f"| weighed by | {' | '.join(METRICS)} |",
+            "|---" + "|---:" * len(METRICS) + "|",
+        ]
+        lines += [
+            f"| {way} | {' | '.join(_percent(row[label]) for label in METRICS)} |"
+            for way, row in found["weights"].items()
+        ]
+        lines.append("")
+    lines += [
+        "Configurations whose first launch is furthest from their mean, of the step's duration:",
+        "",
+        "| kernel | launches | mean, µs | deviation of a launch | first times number, less all |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['kernel']} | {row['launches']} | {row['mean_ns'] / 1000:.1f} | {100 * row['deviation']:.1f} % | "
+        f"{_percent(row['share'])} |"
+        for row in found["spread"]
+    ]
+    return [*lines, ""]
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:+.2f} %"
 
 
 def show(chosen: argparse.Namespace) -> int:
@@ -260,7 +389,9 @@ def show(chosen: argparse.Namespace) -> int:
         print(f"nothing measured in {chosen.work}: see bench_capture.py --help")
         return 0
     results = {folder.name: compare(folder) for folder in folders}
-    text = page(results, windows(chosen.recordings))
+    recorded = sorted(path.parent for path in chosen.recordings.glob("*/report.ncu-repz"))
+    whole = {folder.name: sections_cost(folder) for folder in recorded if not windowed(folder)}
+    text = page(results, windows(chosen.recordings), whole)
     chosen.out.write_text(text, encoding="utf-8")
     print(text)
     return 0

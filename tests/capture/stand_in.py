@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.capture.blocks import Launch, Recording, build, read
+from tests.capture.blocks import Launch, Recording, build, read, retimed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -74,7 +74,7 @@ def last(held: dict[str, list[str]], name: str, default: str) -> str:
 
 
 def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str]]) -> list[int]:
-    """Apply the filters to a sequence of launch numbers, as the recorded texts show that the real one does.
+    """Return the places in a sequence of launch numbers that the filters leave, as recorded texts show it.
 
     Launches are told apart by what --kernel-name-base says: by base names, instances of a template with one
     grid count as one (filter_function.txt, filter_mangled.txt).
@@ -85,7 +85,7 @@ def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str
     per_configuration = last(held, "--filter-mode", "global") == "per-launch-config"
     seen: Counter[object] = Counter()
     chosen = []
-    for number in sequence:
+    for place, number in enumerate(sequence):
         launch = launches[number]
         name = {"function": launch.function, "demangled": launch.demangled, "mangled": launch.mangled}[base]
         if wanted.startswith("regex:"):
@@ -96,7 +96,7 @@ def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str
         group = (name, launch.grid, launch.block) if per_configuration else None
         seen[group] += 1
         if skip < seen[group] <= skip + count:
-            chosen.append(number)
+            chosen.append(place)
     return chosen
 
 
@@ -113,8 +113,10 @@ def run_program(command: list[str], folder: Path) -> tuple[int, list[str]]:
 def main(script: Path) -> None:
     """Be ncu, as `script` (JSON) says.
 
-    Its keys: recording, before, step, after, passes, and `fails`: a list with one entry a call, the last one
-    repeated: null, "kill:N" (after N launches), "permission", "busy", "refuse", "hang".
+    Its keys: recording, before, step, times (GPU time in ns of each launch of the step; without it, as
+    recorded), after, passes, skips (false: --launch-skip counts for all launches together), and `fails`: a list
+    with one entry a call, the last one repeated: null, "kill:N" (after N launches), "permission", "busy",
+    "refuse", "hang".
     """
     if len(sys.argv) == 2 and sys.argv[1] == "--version":
         say("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)")
@@ -149,7 +151,10 @@ def _profile(
         sequence = [*told.get("before", []), *told["step"], *told.get("after", [])]
     elif "start" in events and "stop" not in events:
         sequence += told.get("after", [])
-    chosen = select(recording.launches, sequence, held)
+    if not told.get("skips", True):
+        sequence, held = sequence[int(last(held, "--launch-skip", "0")) :], held | {"--launch-skip": ["0"]}
+    places = select(recording.launches, sequence, held)
+    chosen = [sequence[place] for place in places]
     lost = told.get("lost", [])
     if lost and chosen:
         say(
@@ -184,6 +189,12 @@ def _profile(
     if not chosen:
         say("==WARNING== No kernels were profiled.")
         sys.exit(1 if status else 0)
+    if "times" in told:
+        at = len(told["step"]) - len(sequence)
+        launches = [
+            retimed(recording, recording.launches[sequence[p]], told["times"][at + p]) for p in places
+        ]
+        recording, chosen = replace(recording, launches=launches), list(range(len(launches)))
     _write(recording, chosen, held, lost, thin=fail == "thin")
     sys.exit(1 if status else 0)
 

@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Iterator
 from types import ModuleType
 
-import numpy as np
 import pytest
-from tests.capture.conftest import FAST, STEP
+from tests.capture.conftest import FAST, STEP, write_timeline
 from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture import run
 from gpuatlas.capture.ncu import Settings, Stop
+from gpuatlas.capture.timeline import read_timeline
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +37,39 @@ def test_configurations_weighted_are_every_launch(bench, stand_in, request_of, t
         shutil.rmtree(request.out)
     shutil.copytree(tmp_path / "timing", folder / "timing")
     found = bench.compare(folder)
-    assert found["launches"] == found["launches_measured"] == len(STEP)
+    assert found["launches"] == len(STEP)
     assert found["coverage"] == 1
     assert found["totals"]["duration"]["every"] > 0
     assert found["totals"]["duration"]["error"] == pytest.approx(0, abs=1e-12)
     assert found["totals"]["instructions"]["error"] == pytest.approx(0, abs=1e-12)
     assert found["totals"]["SM cycles"]["error"] is None
-    text = bench.page({"opt1_64": found}, None)
+    text = bench.page({"opt1_64": found}, None, {})
     assert "| duration |" in text
     assert "Coverage: 100.00 %" in text
-    once, every = bench.read(folder / "configs"), bench.read(folder / "every")
-    doubled = every.values["duration"].copy()
-    doubled[STEP.index(STEP[0])] *= 2
-    every.values["duration"] = doubled
-    rows = bench.spread(once, every, np.ones(len(once.keys)))
-    assert rows[0]["error_of_step"] != 0
+    assert found["weights"]["number of launches"]["duration"] == pytest.approx(0, abs=1e-12)
+    every = bench.read(folder / "every")
+    every.values["duration"][STEP.index(STEP[0])] *= 2
+    rows = bench.spread(read_timeline(folder / "timing" / "timeline.parquet"), every, 1e9)
+    assert len(rows) == 8
+    assert all(row["share"] == 0 for row in rows[1:])
+
+
+def test_weights_by_gpu_time_mend_what_counts_miss(bench, stand_in, request_of, recording, tmp_path):
+    step, times = [*range(40), *range(30, 40), *range(30, 40)], [1e5] * 50 + [9e5] * 10
+    stand_in(step=step, times=times)
+    folder = tmp_path / "work" / "opt1_64"
+    for name, mode in (("configs", "configs"), ("every", "first:inf")):
+        request = request_of(
+            mode, settings=Settings((), ("gpu__time_duration.sum",), "kernel", "all", "none")
+        )
+        write_timeline(request.timeline, recording, step, times)
+        run.capture(request, FAST, Stop())
+        shutil.copytree(request.out, folder / name)
+        shutil.rmtree(request.out)
+    shutil.copytree(tmp_path / "timing", folder / "timing")
+    found = bench.compare(folder)
+    errors = {way: row["duration"] for way, row in found["weights"].items()}
+    assert errors["number of launches"] < -0.5
+    assert errors["GPU time"] == errors["GPU time, 10 second measurements"] == pytest.approx(0)
+    assert found["totals"]["duration"]["error"] == pytest.approx(0)
+    assert found["launches_measured"] == 50

@@ -90,7 +90,7 @@ def test_a_recording_that_is_stopped_goes_on_from_the_archive(gpu, tmp_path):
     slow = rows.set_column(
         rows.column_names.index("duration_ns"),
         rows.schema.field("duration_ns"),
-        [[5e9 * (number + 1) / len(STEP) for number in range(len(STEP))]],
+        [[5e9 * (number + 1) / len(STEP) for number in STEP]],
     )
     pq.write_table(slow, timeline)
     folder = gpu(fails=[None, None, "hang"])

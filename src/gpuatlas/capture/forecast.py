@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuatlas.capture.cost import estimate
-from gpuatlas.capture.plan import Mode, charge, plan_configs, plan_first
+from gpuatlas.capture.plan import Mode, charge, plan_first
+from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import read_timeline
 from gpuatlas.workload.targets import load_target
 
@@ -69,7 +70,7 @@ def forecast(
     compiled = load_target(targets, target).compile != "none"
     cost = estimate(sections, metrics, step_ns=step.gpu_time_ns, compiled=compiled)
     if mode.first is None:
-        plan = plan_configs(step.configurations(), cost, budget_s=budget_s)
+        plan = plan_step(step, cost, budget_s=budget_s)
     else:
         plan = plan_first(step, mode.first, cost, budget_s=budget_s)
     total = len(step.keys)

@@ -2,8 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 
+import numpy as np
+
+from gpuatlas.capture.represent import places
 from gpuatlas.capture.timeline import Timeline
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.names import launch_key
@@ -13,15 +17,20 @@ from gpuatlas.ncurep.report import outline
 ORDER_TOLERANCE = 0.02
 """Share of a range's launches that may differ from the timeline's: allocator and cache states move a few."""
 
+DURATION = "gpu__time_duration.sum"
+SECOND_TOLERANCE = 0.5
+"""Share by which the ratio of two measured times may differ from that of the step's; clocks differ."""
+
 UNMATCHED_MAX = 0.02
 """Share of a step's GPU time that may be without measured launches though it was asked for."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a report holds; `keys` in its order."""
+    """What a report holds; `keys` and `durations` in its order, in the report's unit, NaN where absent."""
 
     keys: tuple[str, ...]
+    durations: tuple[float, ...]
     metrics: frozenset[str]
     ncu: str
 
@@ -59,12 +68,17 @@ def read_measured(report: Path) -> Measured:
         If the report is damaged or holds no launch.
     """
     head = outline(report)
-    keys = [
-        launch_key(one.demangled, one.grid, one.block)
-        for chunk in decode_report(head, instances=True)
-        for one in chunk.infos
-    ]
-    return Measured(tuple(keys), frozenset(head.names), head.session.ncu_version)
+    names = list(head.names)
+    timed = names.index(DURATION) if DURATION in names else -1
+    keys: list[str] = []
+    durations: list[float] = []
+    for chunk in decode_report(head, instances=True):
+        keys += [launch_key(one.demangled, one.grid, one.block) for one in chunk.infos]
+        found = np.full(len(chunk.infos), np.nan)
+        rows = chunk.metrics.name == timed
+        found[chunk.metrics.launch[rows]] = chunk.metrics.values.number[rows]
+        durations += found.tolist()
+    return Measured(tuple(keys), tuple(durations), frozenset(names), head.session.ncu_version)
 
 
 def join(timeline: Timeline, keys: Collection[str], left_out: Collection[str] = ()) -> Coverage:
@@ -136,6 +150,39 @@ def require_matched(timeline: Timeline, keys: Collection[str], left_out: Collect
             "timeline and the report are not of the same kernels; time the cell again, then capture"
         )
     return coverage
+
+
+def require_second(timeline: Timeline, measured: Measured, skips: Sequence[int]) -> None:
+    """Refuse second measurements of other launches than those that were asked for.
+
+    How much longer or shorter a configuration's second measurement is than its first must be what the
+    timeline says of these two launches.
+
+    Parameters
+    ----------
+    skips
+        Launches of its configuration that were passed over before each measured one.
+
+    Raises
+    ------
+    GpuatlasError
+        If for most configurations it is not, by more than `SECOND_TOLERANCE`.
+    """
+    step = places(timeline.keys, timeline.durations_ns)
+    firsts: dict[str, float] = {}
+    wrong = []
+    for key, duration, skip in zip(measured.keys, measured.durations, skips, strict=True):
+        if not skip:
+            firsts.setdefault(key, duration)
+        elif firsts.get(key, 0) > 0 and duration > 0 and len(step.get(key, ())) > skip:
+            expected = step[key][skip] / step[key][0]
+            wrong.append(abs(log(duration / firsts[key] / expected)) > log(1 + SECOND_TOLERANCE))
+    if wrong and 2 * sum(wrong) > len(wrong):
+        raise GpuatlasError(
+            f"{sum(wrong)} of {len(wrong)} second measurements took other times than the launches of the "
+            "step that were asked for; this ncu counts --launch-skip otherwise, or the kernels have "
+            "changed: time the cell again, then capture"
+        )
 
 
 def require_order(timeline: Timeline, start: int, keys: Sequence[str]) -> None:

@@ -91,6 +91,8 @@ def arguments(ncu: str, settings: Settings, part: Part, report: Path) -> list[st
             "mangled",
             "--filter-mode",
             "per-launch-config",
+            "--launch-skip",
+            str(part.skip or 0),
             "--launch-count",
             "1",
         ]

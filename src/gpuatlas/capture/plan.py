@@ -42,7 +42,8 @@ class Part:
     functions
         Base names of the kernels to measure; None for every kernel.
     skip, count
-        Range of the step's launches; None for no range (each configuration once).
+        Range of the step's launches. Without a `count`, each configuration is measured once, `skip` launches
+        of it later than the first (None for none).
     launches
         Launches that will be measured.
     modelled_s
@@ -54,6 +55,11 @@ class Part:
     count: int | None
     launches: int
     modelled_s: float
+
+    def asks(self, configuration: Configuration) -> bool:
+        """Whether a part that measures configurations measures this one."""
+        named = self.functions is None or configuration.function in self.functions
+        return named and configuration.launches > (self.skip or 0)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from gpuatlas.capture.cost import shown
-from gpuatlas.capture.join import Coverage, Measured, read_measured, require_backward, require_matched
+from gpuatlas.capture.join import (
+    Coverage,
+    Measured,
+    read_measured,
+    require_backward,
+    require_matched,
+    require_second,
+)
 from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import Mode, Plan
 from gpuatlas.capture.program import Job
+from gpuatlas.capture.represent import represent
 from gpuatlas.capture.state import State
 from gpuatlas.capture.timeline import Timeline
 from gpuatlas.errors import GpuatlasError
@@ -54,6 +62,10 @@ def finish(request: Request, timeline: Timeline, state: State, plan: Plan) -> di
         content = _content(request, state, plan, coverage, measured) | {"window": window}
         if window is not None:  # a window covers no step
             content |= {"coverage_time": None, "coverage_launches": None}
+        else:
+            require_second(timeline, measured, state.skips)
+            stands = represent(timeline.keys, timeline.durations_ns, measured.keys, state.skips)
+            content |= {"scaled_time": stands.scaled_time}
         request.out.mkdir(parents=True, exist_ok=True)
         write_json(request.out / "environment.json", _environment(request, measured))
         write_json(request.out / "plan.json", content)
@@ -127,6 +139,7 @@ def _content(
         "parts": [
             {
                 "launches": record.launches,
+                "skip": record.skip if record.count is None else None,
                 "startup_s": round(record.startup_s, 3),
                 "profile_s": round(record.profile_s, 3),
                 "passes": record.passes,

@@ -12,10 +12,11 @@ from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
 from gpuatlas.capture.join import read_measured, require_matched, require_order
-from gpuatlas.capture.plan import Part, Plan, plan_configs, plan_first
+from gpuatlas.capture.plan import Part, Plan, plan_first
 from gpuatlas.capture.probe import find_ncu
 from gpuatlas.capture.program import command
 from gpuatlas.capture.result import SCHEMA, Request, finish
+from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.state import Record, State, open_state
 from gpuatlas.capture.timeline import Timeline, read_timeline
 from gpuatlas.errors import GpuatlasError
@@ -54,10 +55,13 @@ class Session:
             return plan_first(
                 self.timeline, self.request.mode.first, self.cost(), budget_s=left, done=self.state.launches
             )
-        if self.state.everything:
-            return Plan((), frozenset(), self.cost())
-        return plan_configs(
-            self.timeline.configurations(), self.cost(), budget_s=left, done=self.state.functions
+        return plan_step(
+            self.timeline,
+            self.cost(),
+            budget_s=left,
+            done=self.state.functions,
+            first=not self.state.everything,
+            second=not self.state.second,
         )
 
 
@@ -177,7 +181,7 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
                     f"{len(measured.keys)} of {part.count} launches were profiled; see {state.log(number)}"
                 )
         if part.functions is not None:  # a timeline of other kernels shows in the first part
-            others = [one.key for one in timeline.configurations() if one.function not in part.functions]
+            others = [one.key for one in timeline.configurations() if not part.asks(one)]
             require_matched(timeline, measured.keys, others)
         slim(raw, state.report(number))
     by_key = dict(zip(timeline.keys, timeline.durations_ns, strict=True))

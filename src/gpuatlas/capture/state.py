@@ -85,13 +85,27 @@ class State:
 
     @property
     def functions(self) -> set[str]:
-        """Base names of the kernels that finished parts asked for by name."""
-        return {name for record in self.records for name in record.functions or ()}
+        """Base names of the kernels that finished parts asked for by name, a first time."""
+        return {name for record in self.records if not record.skip for name in record.functions or ()}
 
     @property
     def everything(self) -> bool:
         """Whether a finished part asked for every kernel."""
         return any(record.functions is None and record.count is None for record in self.records)
+
+    @property
+    def second(self) -> bool:
+        """Whether a finished part made second measurements."""
+        return any(record.skip and record.count is None for record in self.records)
+
+    @property
+    def skips(self) -> list[int]:
+        """Return for each measured launch how many of its configuration were passed over before it."""
+        return [
+            (record.skip or 0) if record.count is None else 0
+            for record in self.records
+            for _ in range(record.launches)
+        ]
 
     @property
     def launches(self) -> int:

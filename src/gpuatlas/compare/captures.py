@@ -42,7 +42,7 @@ class Capture:
     classes
         Kernel classes of the catalogue.
     weight
-        What to multiply a measured launch's counters by for the step's totals; 1 where the capture is no step.
+        What to multiply a launch's counters by for the step's totals; 1 where the capture is no step.
     columns
         Metric name to values; NaN where a launch has none, or where Nsight Compute stored NaN.
     present
@@ -178,8 +178,8 @@ def _skips(cell: Cell, launches: int) -> list[int]:
     skips = [part["skip"] for part in parts for _ in range(part["launches"])]
     if len(skips) != launches:
         raise InputRefused(
-            f"{cell.name}: cell.json tells of {len(skips)} measured launches, but its tables hold {launches}; "
-            "describe the cell again"
+            f"{cell.name}: cell.json tells of {len(skips)} measured launches, but its tables hold "
+            f"{launches}; describe the cell again"
         )
     return skips
 
