@@ -25,7 +25,7 @@ from stages import deadline, gpuatlas, machine, pack
 
 from gpuatlas.capture.cost import CostModel
 from gpuatlas.capture.plan import plan_first
-from gpuatlas.capture.represent import represent
+from gpuatlas.capture.represent import represent, skips_of
 from gpuatlas.capture.second import plan_step, second_part
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.tables.convert import convert
@@ -70,11 +70,6 @@ def read(folder: Path) -> Capture:
     return Capture(launches["key"].to_pylist(), values, plan)
 
 
-def skips(plan: dict) -> list[int]:
-    """Return for each measured launch how many of its configuration were passed over before it."""
-    return [part.get("skip") or 0 for part in plan["parts"] for _ in range(part["launches"])]
-
-
 def measure(chosen: argparse.Namespace) -> int:
     """Capture the step both ways; resumable."""
     end = deadline(chosen.seconds)
@@ -111,10 +106,10 @@ def machine_of(environment: Path) -> str:
     """Return the card and the versions that a figure stands for."""
     held = json.loads(environment.read_text(encoding="utf-8"))
     gpu, stack = held["gpu"], held["stack"]
-    return (
-        f"{gpu['name']} (cc {gpu['cc']}, {gpu['sm_count']} SMs), driver {gpu['driver']}, torch {stack['torch']}, "
-        f"cuDNN {stack['cudnn']}, Nsight Compute {stack['ncu']}"
-    )
+    card = "no GPU"
+    if gpu is not None:
+        card = f"{gpu['name']} (cc {gpu['cc']}, {gpu['sm_count']} SMs), driver {gpu['driver']}"
+    return f"{card}, torch {stack['torch']}, cuDNN {stack['cudnn']}, Nsight Compute {stack['ncu']}"
 
 
 def totals(capture: Capture, amount: np.ndarray) -> dict[str, float]:
@@ -126,7 +121,7 @@ def compare(folder: Path) -> dict:
     """Compare the totals over the step of `configs`, weighted, with those of every launch."""
     step = read_timeline(folder / "timing" / "timeline.parquet")
     once, every = read(folder / "configs"), read(folder / "every")
-    stands = represent(step.keys, step.durations_ns, once.keys, skips(once.plan))
+    stands = represent(step.keys, step.durations_ns, once.keys, skips_of(once.plan["parts"]))
     estimated, true = totals(once, stands.amount), totals(every, np.ones(len(every.keys)))
     return {
         "machine": machine_of(folder / "configs" / "environment.json"),
@@ -242,7 +237,7 @@ def windows(recordings: Path) -> dict | None:
     for name, folder in folders.items():
         capture = read(folder)
         step = read_timeline(folder / "timing" / "timeline.parquet")
-        stands = represent(step.keys, step.durations_ns, capture.keys, skips(capture.plan))
+        stands = represent(step.keys, step.durations_ns, capture.keys, skips_of(capture.plan["parts"]))
         steps[name] = totals(capture, stands.amount)
         shares[name] = sum(step.durations_ns[:WINDOW]) / step.gpu_time_ns
         timed = pq.read_table(

@@ -7,7 +7,8 @@ from pathlib import Path
 import marked
 
 job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-record = {"schema": 1, "target": job["target"], "stack": {"name": None, "ncu": None}, "data_sha256": None}
+stack = {"name": None, "torch": None, "cudnn": None, "ncu": None}
+record = {"schema": 1, "target": job["target"], "gpu": None, "stack": stack, "data_sha256": None}
 Path(job["environment"]).write_text(json.dumps(record), encoding="utf-8")
 marked.start()
 marked.stop()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.workflow.recordings import SYNTHETIC, add_refused, add_step
 from typer.testing import CliRunner
@@ -76,9 +77,23 @@ def test_a_whole_step_is_comparable_a_part_of_a_gpu_is_not(tmp_path):
     assert whole["comparable"]
     assert whole["coverage"] == {"time": pytest.approx(0.9901, abs=1e-4), "launches": 315 / 316}
     assert whole["notes"] == [SYNTHETIC]
+    assert whole["scaled_time"] == 0
     assert whole["step"]["launches"] == 316
     assert whole["step"]["gpu_time_ns"] == pytest.approx(3 * 1_996_512 + 59885.36)
     assert whole["step"]["median_ms"] > 452
+    longer = folder / "timing" / "timeline.parquet"
+    table = pq.read_table(longer)
+    column = table.column_names.index("duration_ns")
+    keys = table["key"].to_pylist()
+    times = table["duration_ns"].to_pylist()
+    last = len(keys) - 1 - keys[::-1].index(keys[0])
+    times[last], times[0] = 0.6 * (times[0] + times[last]), 0.4 * (times[0] + times[last])
+    pq.write_table(table.set_column(column, table.schema.field(column), [times]), longer)
+    scaled = describe(
+        "h200/opt1", origin="captured", results=tmp_path, architectures=ARCHITECTURES, targets=TARGETS
+    )
+    assert scaled["scaled_time"] == pytest.approx(times[last] / sum(times) + times[last] / 1.2 / sum(times))
+    assert "in launches longer or shorter by a fifth than the measured launch" in scaled["notes"][-1]
     part = tmp_path / "architectures.yaml"
     part.write_text(ARCHITECTURES.read_text().replace("sm_counts: [132]", "sm_counts: [264]"))
     sliced = describe("h200/opt1", origin="captured", results=tmp_path, architectures=part, targets=TARGETS)

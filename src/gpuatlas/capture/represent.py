@@ -7,8 +7,9 @@ at several places of the step, that one stands for a launch whose time is neares
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,17 @@ class Represented:
     amount: Floats
     launches: Floats
     scaled_time: float
+
+
+def skips_of(parts: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return for each measured launch how many of its configuration were passed over before it.
+
+    Parameters
+    ----------
+    parts
+        Of a capture, in report order, as plan.json and cell.json have them: `launches`, and `skip` if any.
+    """
+    return [part.get("skip") or 0 for part in parts for _ in range(part["launches"])]
 
 
 def places(keys: Sequence[str], durations_ns: Sequence[float]) -> dict[str, Floats]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpuatlas.capture.represent import skips_of
 from gpuatlas.compare import catalog
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.study import Cell
@@ -175,7 +176,7 @@ def load_capture(results: Path, cell: Cell) -> Capture:
 def _skips(cell: Cell, launches: int) -> list[int]:
     """Return how many launches of its configuration were passed over before each measured one."""
     parts = cell.manifest.get("parts") or [{"launches": launches, "skip": 0}]
-    skips = [part["skip"] for part in parts for _ in range(part["launches"])]
+    skips = skips_of(parts)
     if len(skips) != launches:
         raise InputRefused(
             f"{cell.name}: cell.json tells of {len(skips)} measured launches, but its tables hold "

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpuatlas.capture.represent import skips_of
+from gpuatlas.compare.weights import step_weights
 from gpuatlas.errors import InputRefused
 from gpuatlas.files import read_json, sha256, write_json
 from gpuatlas.publish.device import load_architecture, require_architecture
@@ -73,6 +75,14 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
     step = _step(folder / "timing")
     weighted = step is not None or plan.get("mode") == "first:inf"
     whole_gpu = device["sm_count"] in entry["sm_counts"]
+    comparable = plan.get("window") is None and coverage is not None and weighted and whole_gpu
+    parts = [{"launches": one["launches"], "skip": one.get("skip") or 0} for one in plan.get("parts", [])]
+    scaled = None
+    if comparable and step is not None:
+        skips = skips_of(parts) or None
+        timeline = folder / "timing" / "timeline.parquet"
+        stands = step_weights(launches["key"].to_pylist(), timeline, plan["coverage_time"], skips=skips)
+        scaled = stands.scaled_time
     durations = launches["duration_ns"]
     evidence = _of_names(launches, target, targets) if origin == "imported" else _evidence(folder)
     manifest = {
@@ -82,7 +92,7 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
         "target": target,
         "origin": origin,
         "source": plan.get("source"),
-        "comparable": plan.get("window") is None and coverage is not None and weighted and whole_gpu,
+        "comparable": comparable,
         "window": plan.get("window"),
         "refused": refused,
         "coverage": coverage,
@@ -91,12 +101,12 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
         "device": device,
         "versions": versions,
         "launches": len(durations) if refused is None else None,
-        "parts": [
-            {"launches": part["launches"], "skip": part.get("skip") or 0} for part in plan.get("parts", [])
-        ]
-        or None,
+        "parts": parts or None,
+        "scaled_time": scaled,
         "gpu_time_ns": pc.sum(durations).as_py(),
-        "notes": _notes(plan, refused, origin, device, entry, evidence=evidence, weighted=weighted),
+        "notes": _notes(
+            plan, refused, origin, device, entry, evidence=evidence, weighted=weighted, scaled=scaled
+        ),
         "files": {
             str(path.relative_to(folder)): sha256(path)
             for path in sorted(folder.rglob("*"))
@@ -116,6 +126,7 @@ def _notes(
     *,
     evidence: dict[str, Any],
     weighted: bool,
+    scaled: float | None,
 ) -> list[str]:
     """Return what a reader must know of a cell, a sentence each."""
     notes, covered, window = [], plan.get("coverage_time") is not None, plan.get("window")
@@ -137,9 +148,9 @@ def _notes(
     notes += plan.get("flags", [])
     if plan.get("unmatched_time"):
         notes.append(f"{100 * plan['unmatched_time']:.2g} % of the step's GPU time has no measured launch")
-    if plan.get("scaled_time"):
+    if scaled:
         notes.append(
-            f"{100 * plan['scaled_time']:.2g} % of the step's GPU time is in launches longer or shorter by a "
+            f"{100 * scaled:.2g} % of the step's GPU time is in launches longer or shorter by a "
             "fifth than the measured launch of their configuration; its counters are scaled by time for them"
         )
     if covered and not weighted:

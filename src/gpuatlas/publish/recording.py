@@ -238,6 +238,12 @@ def _follows(
                 f"{path}: states {name} {stated:.10g}, but the report and the timeline beside it give "
                 f"{value:.10g}: it is of another capture; restore the file, or capture the cell again"
             )
+    parts = sum(part["launches"] for part in plan.get("parts", []))
+    if parts and parts != found["launches_measured"]:
+        raise InputRefused(
+            f"{path}: its parts hold {parts} launches, but the report holds {found['launches_measured']}: "
+            "it is of another capture; restore the file, or capture the cell again"
+        )
     if (plan["configs_measured"] or 0) > found["launches_measured"]:
         raise InputRefused(
             f"{path}: states {plan['configs_measured']} measured launch configurations, but the report holds "
