@@ -7,20 +7,25 @@ import pyarrow.parquet as pq
 import pytest
 from tests import studies
 
+from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.run import compare
-from gpuatlas.compare.weights import step_weights
+from gpuatlas.compare.weights import read_step, weigh
 from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
 
 
-def write_timeline(path, keys, times=None):
+def write_timeline(path, keys, times=None, names=None):
     path.parent.mkdir(parents=True, exist_ok=True)
-    times = times or [1.0] * len(keys)
-    pq.write_table(pa.table({"order": range(len(keys)), "key": keys, "duration_ns": times}), path)
+    columns = {"key": keys, "name": names or keys, "duration_ns": times or [1.0] * len(keys)}
+    pq.write_table(pa.table({"order": range(len(keys)), **columns}), path)
+
+
+def stands(*arguments):
+    return read_step(*arguments).stands
 
 
 def amounts(*arguments):
-    return step_weights(*arguments).amount.tolist()
+    return stands(*arguments).amount.tolist()
 
 
 def test_launches_of_one_duration_count_alike(tmp_path):
@@ -29,21 +34,41 @@ def test_launches_of_one_duration_count_alike(tmp_path):
     assert amounts(["a", "b", "c"], path, 0.8) == [3.0, 1.0, 0.0]
     assert amounts(["a", "a", "b"], path, 0.8) == [2.0, 1.0, 1.0]
     assert amounts(["a", "a", "a", "b"], path, 0.8) == [1.0, 1.0, 1.0, 1.0]
-    assert amounts(["a", "b"], tmp_path / "none.parquet", 1.0) == [1.0, 1.0]
+    assert read_step(["a", "b"], tmp_path / "none.parquet", 1.0) is None
 
 
 def test_a_measured_launch_stands_for_others_by_their_gpu_time(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "a", "b", "a", "a"], [100.0, 10.0, 7.0, 10.0, 110.0])
-    once = step_weights(["b", "a"], path, 1.0)
+    once = stands(["b", "a"], path, 1.0)
     assert once.amount.tolist() == pytest.approx([1.0, 2.3])
     assert once.launches.tolist() == [1, 4]
     assert once.scaled_time == pytest.approx(20 / 237)
     # The second measurement passed over two launches: it is the step's third, of 10 ns.
-    twice = step_weights(["b", "a", "a"], path, 1.0, None, [0, 0, 2])
+    twice = stands(["b", "a", "a"], path, 1.0, None, [0, 0, 2])
     assert twice.amount.tolist() == pytest.approx([1.0, 2.1, 2.0])
     assert twice.launches.tolist() == [1, 2, 2]
     assert twice.scaled_time == 0
+
+
+def test_the_measured_launches_of_a_class_stand_for_the_rest_of_it(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    names = {
+        "g": "sgemm",
+        "h": "sgemm_other",
+        "s": "softmax_warp_forward",
+        "e": "vectorized_elementwise_kernel",
+    }
+    keys = ["g", "g", "h", "e", "e", "s"]
+    write_timeline(path, keys, [40.0, 20.0, 30.0, 4.0, 4.0, 2.0], [names[key] for key in keys])
+    step = read_step(["g", "e"], path, 0.68)
+    found = weigh(step, ["g", "e"], ["gemm", "elementwise"])
+    assert found.own.amount.tolist() == [1.5, 2.0]
+    assert found.weight.tolist() == pytest.approx([1.5 * 90 / 60, 2.0])
+    assert found.time.tolist() == pytest.approx([90.0, 8.0])
+    assert found.launches.tolist() == pytest.approx([3.0, 2.0])
+    assert found.class_time == {"gemm": 90.0, "elementwise": 8.0, classify("softmax_warp_forward"): 2.0}
+    assert found.class_launches["gemm"] == 3
 
 
 def test_every_launch_measured_counts_once_whatever_it_took(tmp_path):
@@ -70,7 +95,7 @@ def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "timeline.parquet"
     path.write_bytes(b"PAR1 but not really")
     with pytest.raises(InputRefused, match=r"timeline\.parquet: is not a readable Parquet table"):
-        step_weights(["a"], path, 1.0)
+        read_step(["a"], path, 1.0)
 
 
 @pytest.mark.parametrize("stated", [0.9, 0.7, None])
@@ -78,7 +103,7 @@ def test_a_timeline_of_another_step_is_refused(tmp_path, stated):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b", "a", "a", "x"])
     with pytest.raises(InputRefused, match=r"holds 80\.0% of its GPU time, but plan\.json states"):
-        step_weights(["a", "b"], path, stated)
+        read_step(["a", "b"], path, stated)
 
 
 def test_a_timeline_cut_after_the_cell_was_described_is_refused(tmp_path):
@@ -86,7 +111,7 @@ def test_a_timeline_cut_after_the_cell_was_described_is_refused(tmp_path):
     write_timeline(path, ["a", "b"])
     assert amounts(["a", "b"], path, 1.0, 2) == [1.0, 1.0]
     with pytest.raises(InputRefused, match=r"holds 2 launches, but cell\.json tells of 30"):
-        step_weights(["a", "b"], path, 1.0, 30)
+        read_step(["a", "b"], path, 1.0, 30)
 
 
 def test_step_totals_follow_the_timeline(recorded, tmp_path):
@@ -96,7 +121,7 @@ def test_step_totals_follow_the_timeline(recorded, tmp_path):
     keys = launches["key"].to_pylist()
     assert len(set(keys)) == len(keys), "the recording holds each configuration once"
     timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
-    write_timeline(timeline, keys * 4)
+    write_timeline(timeline, keys * 4, launches["duration_ns"].to_pylist() * 4)
     compare(tmp_path)
     found = {
         row["metric"]: row["value"]

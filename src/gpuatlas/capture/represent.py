@@ -29,14 +29,15 @@ class Represented:
     amount
         What to multiply a measured launch's counters by for the step's total, shape (measured launches,): GPU
         time of the launches that it stands for over its own, both unprofiled. 0 for what the step has not.
-    launches
-        How many launches of the step each stands for, shape (measured launches,).
+    launches, time
+        How many launches of the step each stands for, and their GPU time in ns, shape (measured launches,).
     scaled_time
         Share 0..1 of the step's GPU time in launches that are not alike the launch that stands for them.
     """
 
     amount: Floats
     launches: Floats
+    time: Floats
     scaled_time: float
 
 
@@ -81,7 +82,8 @@ def represent(
     owners: dict[str, list[int]] = {}
     for number, key in enumerate(measured):
         owners.setdefault(key, []).append(number)
-    amount, launches, scaled = np.zeros(len(measured)), np.zeros(len(measured)), 0.0
+    amount, launches, time = (np.zeros(len(measured)) for _ in range(3))
+    scaled = 0.0
     for key, own in owners.items():
         times = step.get(key)
         if times is None:
@@ -93,9 +95,10 @@ def represent(
         ratio = times / times[at][nearest]
         np.add.at(amount, np.asarray(own)[nearest], ratio)
         np.add.at(launches, np.asarray(own)[nearest], 1.0)
+        np.add.at(time, np.asarray(own)[nearest], times)
         scaled += float(times[np.abs(ratio - 1) > ALIKE].sum())
     total = sum(float(times.sum()) for times in step.values())
-    return Represented(amount, launches, scaled / total if total > 0 else 0.0)
+    return Represented(amount, launches, time, scaled / total if total > 0 else 0.0)
 
 
 def _occurrences(skips: Sequence[int], count: int) -> list[int]:

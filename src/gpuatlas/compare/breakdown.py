@@ -1,6 +1,6 @@
 """Where the GPU time goes: totals of a capture, by kernel class and by kernel."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from gpuatlas.compare.rollup import apply, evaluate
 from gpuatlas.compare.rows import Figure, Row, row
 from gpuatlas.compare.study import Cell
 
+UNMEASURED = Figure(None, "none of its launches was measured")
+
 
 def groups(capture: Capture) -> Iterator[tuple[str, Mask]]:
     """Yield the kernel classes that occur in the capture, in the catalogue's order, with their launches."""
@@ -20,11 +22,27 @@ def groups(capture: Capture) -> Iterator[tuple[str, Mask]]:
             yield kernel_class.name, where
 
 
-def share(capture: Capture, where: Mask, amounts: np.ndarray | None = None) -> float | None:
-    """Return the percentage that some launches have of the capture's GPU time (or of `amounts`)."""
-    amounts = capture.time if amounts is None else amounts
-    total = float(amounts.sum())
-    return 100.0 * float(amounts[where].sum()) / total if total > 0 else None
+def share(capture: Capture, where: Mask) -> float | None:
+    """Return the percentage that launches of these configurations have of the whole GPU time."""
+    total = capture.whole_time
+    return 100.0 * float(capture.own_time[where].sum()) / total if total > 0 else None
+
+
+def _class_shares(capture: Capture) -> dict[str, tuple[float | None, float]]:
+    """Return each class's percentage of GPU time and of launches, measured or not."""
+    if capture.step is not None:
+        times: Mapping[str, float] = capture.step.class_time
+        launches: Mapping[str, float] = capture.step.class_launches
+    else:
+        found = dict(groups(capture))
+        times = {name: float(capture.time[where].sum()) for name, where in found.items()}
+        launches = {name: float(capture.own_launches[where].sum()) for name, where in found.items()}
+    time, count = sum(times.values()), sum(launches.values())
+    return {
+        one.name: (100.0 * times[one.name] / time if time > 0 else None, 100.0 * launches[one.name] / count)
+        for one in catalog.load().classes
+        if one.name in times
+    }
 
 
 def tensor_time_share(capture: Capture) -> Figure:
@@ -65,22 +83,21 @@ def absent_rows(cell: Cell) -> Iterator[Row]:
 def class_rows(capture: Capture) -> Iterator[Row]:
     """Yield the share of GPU time and every metric of the catalogue for each kernel class."""
     metrics = [m for name, m in catalog.load().metrics.items() if not name.startswith("peak_")]
-    for name, where in groups(capture):
-        yield row(capture.cell, "class", name, "time_share", Figure(share(capture, where)))
-        yield row(
-            capture.cell, "class", name, "launch_share", Figure(share(capture, where, capture.launches))
-        )
+    for name, (of_time, of_launches) in _class_shares(capture).items():
+        where = capture.classes == name
+        yield row(capture.cell, "class", name, "time_share", Figure(of_time))
+        yield row(capture.cell, "class", name, "launch_share", Figure(of_launches))
         for metric in metrics:
-            figure = evaluate(metric, capture, where)
+            figure = evaluate(metric, capture, where) if where.any() else UNMEASURED
             yield row(capture.cell, "class", name, metric.name, figure)
 
 
 def kernel_rows(capture: Capture) -> Iterator[Row]:
     """Yield GPU time, its share and the number of launches for each kernel, by GPU time."""
     masks = {name: capture.kernels == name for name in dict.fromkeys(capture.kernels.tolist())}
-    ordered = sorted(masks, key=lambda name: -float(capture.time[masks[name]].sum()))
+    ordered = sorted(masks, key=lambda name: -float(capture.own_time[masks[name]].sum()))
     for name in ordered:
         where = masks[name]
-        yield row(capture.cell, "kernel", name, "gpu_time", Figure(float(capture.time[where].sum())))
+        yield row(capture.cell, "kernel", name, "gpu_time", Figure(float(capture.own_time[where].sum())))
         yield row(capture.cell, "kernel", name, "time_share", Figure(share(capture, where)))
-        yield row(capture.cell, "kernel", name, "launches", Figure(float(capture.launches[where].sum())))
+        yield row(capture.cell, "kernel", name, "launches", Figure(float(capture.own_launches[where].sum())))

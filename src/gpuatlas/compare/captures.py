@@ -12,7 +12,7 @@ from gpuatlas.capture.represent import skips_of
 from gpuatlas.compare import catalog
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.study import Cell
-from gpuatlas.compare.weights import step_weights
+from gpuatlas.compare.weights import Weights, read_step, weigh
 from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
 from gpuatlas.tables.read import read_columns
@@ -44,6 +44,8 @@ class Capture:
         Kernel classes of the catalogue.
     weight
         What to multiply a launch's counters by for the step's totals; 1 where the capture is no step.
+    step
+        What the step's timeline says; None where the capture is no step, or holds each of its launches.
     columns
         Metric name to values; NaN where a launch has none, or where Nsight Compute stored NaN.
     present
@@ -60,6 +62,7 @@ class Capture:
     present: dict[str, Mask]
     rules: bool
     estimates: tuple[Estimate, ...]
+    step: Weights | None = None
 
     @property
     def compute_capability(self) -> str:
@@ -68,13 +71,23 @@ class Capture:
 
     @property
     def time(self) -> Floats:
-        """GPU time in ns that each measured launch stands for."""
-        return self.columns["duration_ns"] * self.weight
+        """GPU time in ns that each measured launch stands for: of a step unprofiled, otherwise profiled."""
+        return self.columns["gpu_ns"] * self.weight
 
     @property
-    def launches(self) -> Floats:
-        """How many launches of the step each measured launch stands for."""
-        return self.columns["launches"] * self.weight
+    def own_time(self) -> Floats:
+        """The same, of launches of its own configuration alone."""
+        return self.time if self.step is None else self.step.own.time
+
+    @property
+    def own_launches(self) -> Floats:
+        """How many launches of its own configuration each measured launch stands for."""
+        return self.columns["launches"] * self.weight if self.step is None else self.step.own.launches
+
+    @property
+    def whole_time(self) -> float:
+        """GPU time in ns of all launches, measured or not."""
+        return float(self.time.sum()) if self.step is None else sum(self.step.class_time.values())
 
     def everything(self) -> Mask:
         """Return the mask that selects every launch."""
@@ -125,9 +138,13 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     duration = pc.cast(launches["duration_ns"], pa.float64()).to_numpy(zero_copy_only=False)
     columns: dict[str, Floats] = {
         "duration_ns": np.asarray(duration, dtype=np.float64),
+        "gpu_ns": np.asarray(duration, dtype=np.float64),
+        "launches": np.ones(len(ids)),
     }
+    timed = np.asarray(pc.is_valid(launches["duration_ns"]).to_numpy(), dtype=np.bool_)
     present: dict[str, Mask] = {
-        "duration_ns": np.asarray(pc.is_valid(launches["duration_ns"]).to_numpy(), dtype=np.bool_),
+        "duration_ns": timed,
+        "gpu_ns": timed,
         "launches": np.ones(len(ids), dtype=np.bool_),
     }
     metrics = _read(results, "metrics", cell, ["launch_id", "metric", "value"])
@@ -144,16 +161,20 @@ def load_capture(results: Path, cell: Cell) -> Capture:
     keys = launches["key"].to_pylist()
     timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
     launched = (cell.manifest.get("step") or {}).get("launches")
-    weight = counts = np.ones(len(ids))
+    classes = [classify(name) for name in names]
+    weight, weights = np.ones(len(ids)), None
+    step = None
     if cell.whole_step:
-        stands = step_weights(keys, timeline, cell.coverage, launched, _skips(cell, len(ids)))
-        weight, counts = stands.amount, stands.launches
-    # As a counter, so that its sum over the step is the number of the step's launches.
-    columns["launches"] = np.divide(counts, weight, out=np.zeros(len(ids)), where=weight > 0)
+        step = read_step(keys, timeline, cell.coverage, launched, _skips(cell, len(ids)))
+    if step is not None:
+        weights = weigh(step, keys, classes)
+        weight = weights.weight
+        columns["launches"] = _a_weight(weights.launches, weight)
+        columns["gpu_ns"] = _a_weight(weights.time, weight)
     return Capture(
         cell=cell,
         kernels=np.asarray([normalise(name) for name in names]),
-        classes=np.asarray([classify(name) for name in names]),
+        classes=np.asarray(classes),
         weight=weight,
         columns=columns,
         present=present,
@@ -170,7 +191,13 @@ def load_capture(results: Path, cell: Cell) -> Capture:
             # What the step never launches can gain it nothing.
             if row["speedup_percent"] is not None and weight[position[row["launch_id"]]] > 0
         ),
+        step=weights,
     )
+
+
+def _a_weight(amounts: Floats, weight: Floats) -> Floats:
+    """Return amounts as a counter, which times the weight is the amount."""
+    return np.divide(amounts, weight, out=np.zeros(len(weight)), where=weight > 0)
 
 
 def _skips(cell: Cell, launches: int) -> list[int]:

@@ -104,7 +104,7 @@ class Catalog:
                 found.update(candidate.numerator.names())
                 if candidate.denominator is not None:
                     found.update(candidate.denominator.names())
-        return found - {"duration_ns", "launches"}
+        return found - {"duration_ns", "gpu_ns", "launches"}
 
     def title(self, metric: str, classes: Sequence[str] = ()) -> str:
         """Return what a metric is called, with the titles of the kernel classes that it is added over."""

@@ -37,13 +37,13 @@ def priority_rows(capture: Capture) -> Iterator[Row]:
         yield row(cell, cell.scope, "", "priority", Figure(None, NOT_COLLECTED))
         return
     estimates = {kind: _largest(capture, kind) for kind in ("global", "local")}
-    time = capture.time
+    time = capture.own_time
     kernels = list(dict.fromkeys(capture.kernels.tolist()))
     scores: dict[str, float] = {}
     for name in kernels:
         where = (capture.kernels == name) & ~np.isnan(estimates["global"])
         if where.any():
-            scores[name] = float((time[where] * estimates["global"][where]).sum() / time.sum())
+            scores[name] = float((time[where] * estimates["global"][where]).sum() / capture.whole_time)
     total = Figure(sum(scores.values())) if scores else Figure(None, "no rule estimates a global speed-up")
     yield row(cell, cell.scope, "", "priority", total)
     for name in sorted(kernels, key=lambda kernel: -scores.get(kernel, -1.0)):

@@ -2,38 +2,79 @@
 
 A capture of launch configurations measures each configuration once or twice; the step's timeline says how
 often the step launches it, and how long each launch takes. A figure over the step is then a sum over measured
-launches, each times its weight.
+launches, each times its weight. Launches whose configuration was not measured are stood for by the measured
+ones of their kernel class, in proportion to GPU time.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from gpuatlas.capture.represent import Represented, represent
+from gpuatlas.capture.represent import Floats, Represented, represent
+from gpuatlas.compare.kernels import classify
 from gpuatlas.errors import InputRefused
+from gpuatlas.names import normalise
 from gpuatlas.tables.read import read_columns
 
 COVERAGE_TOLERANCE = 0.005
 """How far the share that a report covers of the timeline may be from the share that the capture stated."""
 
 
-def step_weights(
+@dataclass(frozen=True)
+class Step:
+    """The launches of a step in order, and what the measured launches stand for of them.
+
+    `keys`, `names` and `times` (unprofiled, in ns) have one element a launch of the step.
+    """
+
+    keys: Sequence[str]
+    names: Sequence[str]
+    times: Floats
+    stands: Represented
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a step's figures are made with.
+
+    Attributes
+    ----------
+    weight
+        What to multiply a measured launch's counters by for the step's totals, shape (launches,).
+    time, launches
+        Unprofiled GPU time in ns, and number, of the step's launches that each measured launch stands for,
+        shape (launches,).
+    own
+        The same, of launches of its own configuration alone.
+    class_time, class_launches
+        GPU time and number of all of the step's launches, by kernel class.
+    """
+
+    weight: Floats
+    time: Floats
+    launches: Floats
+    own: Represented
+    class_time: dict[str, float]
+    class_launches: dict[str, int]
+
+
+def read_step(
     keys: Sequence[str],
     timeline: Path,
     coverage: float | None,
     launched: int | None = None,
     skips: Sequence[int] | None = None,
-) -> Represented:
-    """Return what each measured launch of a whole-step capture stands for.
+) -> Step | None:
+    """Read a whole-step capture's timeline; None where there is none, and every launch was measured.
 
     Parameters
     ----------
     keys
         Launch configuration of each measured launch, shape (launches,).
     timeline
-        ``timeline.parquet`` of the cell. Where there is none the capture holds every launch of the step, and
-        each counts once.
+        ``timeline.parquet`` of the cell.
     coverage
         Share 0..1 of the step's GPU time that the capture states to have measured.
     launched
@@ -47,8 +88,9 @@ def step_weights(
         If the timeline cannot be read, or is not the one that the capture was planned with.
     """
     if not timeline.is_file():
-        return Represented(np.ones(len(keys)), np.ones(len(keys)), 0.0)
-    table = read_columns(timeline, ["order", "key", "duration_ns"], "time the cell again").sort_by("order")
+        return None
+    columns = ["order", "key", "name", "duration_ns"]
+    table = read_columns(timeline, columns, "time the cell again").sort_by("order")
     if launched not in (None, table.num_rows):
         raise InputRefused(
             f"{timeline}: holds {table.num_rows} launches, but cell.json tells of {launched}; describe the "
@@ -63,4 +105,34 @@ def step_weights(
             f"{timeline}: the report holds {covered:.1%} of its GPU time, but plan.json states {stated}: "
             "they are not of one step; capture the cell again"
         )
-    return represent(step, times.tolist(), keys, [0] * len(keys) if skips is None else skips)
+    stands = represent(step, times.tolist(), keys, [0] * len(keys) if skips is None else skips)
+    return Step(step, table["name"].to_pylist(), times, stands)
+
+
+def weigh(step: Step, keys: Sequence[str], classes: Sequence[str]) -> Weights:
+    """Return the weights of measured launches.
+
+    Parameters
+    ----------
+    keys, classes
+        Launch configuration and kernel class of each measured launch, shape (launches,).
+    """
+    known = dict(zip(keys, classes, strict=True))
+    of_step = [
+        known.get(key) or classify(normalise(name)) for key, name in zip(step.keys, step.names, strict=True)
+    ]
+    class_time: dict[str, float] = {}
+    class_launches: dict[str, int] = {}
+    for name, time in zip(of_step, step.times.tolist(), strict=True):
+        class_time[name] = class_time.get(name, 0.0) + time
+        class_launches[name] = class_launches.get(name, 0) + 1
+    own = step.stands
+    weight, time, launches = own.amount.copy(), own.time.copy(), own.launches.copy()
+    for name in set(classes):
+        where = np.asarray(classes) == name
+        if own.time[where].sum() > 0:
+            by_time = class_time[name] / own.time[where].sum()
+            weight[where] *= by_time
+            time[where] *= by_time
+            launches[where] *= class_launches[name] / own.launches[where].sum()
+    return Weights(weight, time, launches, own, class_time, class_launches)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpuatlas.capture.represent import skips_of
-from gpuatlas.compare.weights import step_weights
+from gpuatlas.compare.weights import read_step
 from gpuatlas.errors import InputRefused
 from gpuatlas.files import read_json, sha256, write_json
 from gpuatlas.publish.device import load_architecture, require_architecture
@@ -81,8 +81,8 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
     if comparable and step is not None:
         skips = skips_of(parts) or None
         timeline = folder / "timing" / "timeline.parquet"
-        stands = step_weights(launches["key"].to_pylist(), timeline, plan["coverage_time"], skips=skips)
-        scaled = stands.scaled_time
+        read = read_step(launches["key"].to_pylist(), timeline, plan["coverage_time"], skips=skips)
+        scaled = None if read is None else read.stands.scaled_time
     durations = launches["duration_ns"]
     evidence = _of_names(launches, target, targets) if origin == "imported" else _evidence(folder)
     manifest = {
