@@ -66,6 +66,8 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
         }
         device = _device(tables["metrics"])
         versions = {short: session.get(key) for short, key in _VERSIONS.items()}
+        recorded = _of_environment(read_json(folder / "capture" / "environment.json"))
+        versions |= {short: value for short, value in recorded.items() if not versions.get(short)}
     else:
         device, versions = _of_record(folder / "capture" / "environment.json")
     require_architecture(device, entry, name, folder / "capture" / "report.ncu-repz")
@@ -195,12 +197,18 @@ def _step(timing: Path) -> dict[str, Any] | None:
 def _of_record(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the device and the versions by an environment record, for a cell without a report."""
     record = read_json(path)
-    gpu, stack = record.get("gpu") or {}, record.get("stack") or {}
+    gpu = record.get("gpu") or {}
     device = {"name": gpu.get("name"), "compute_capability": gpu.get("cc"), "sm_count": gpu.get("sm_count")}
     missing = [key for key, value in device.items() if value is None]
     if missing:
         raise InputRefused(f"{path}: key gpu does not tell the {missing[0]}; time the cell again on its GPU")
-    return device, {"ncu": None, "cuda": stack.get("cuda"), "driver": gpu.get("driver")}
+    return device, {"ncu": None, **_of_environment(record)}
+
+
+def _of_environment(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions that an environment record tells."""
+    gpu, stack = record.get("gpu") or {}, record.get("stack") or {}
+    return {"driver": gpu.get("driver")} | {name: stack.get(name) for name in ("cuda", "torch", "cudnn")}
 
 
 def _device(metrics: Path) -> dict[str, Any]:
