@@ -7,7 +7,7 @@ from gpuatlas.figures.inputs import Inputs, Rows
 from gpuatlas.figures.panels import Drawn, Part, small_multiples
 from gpuatlas.figures.style import CLASSES, Bar
 
-NOTE = "–: none measured."
+NOTE = "–: no such kernel."
 
 
 def draw(inputs: Inputs) -> Drawn:
