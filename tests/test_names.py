@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuatlas.names import launch_key, normalise
+from gpuatlas.ncurep.chunk import decode_report
+from gpuatlas.ncurep.report import outline
 
-DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
 # Nsight Compute's spelling, and the C++ ABI demangler's of the same mangled name, which is what
 # torch.profiler shows: every distinct kernel of the recorded windows, and of reports by other versions.
 PAIRS = json.loads((DATA / "ncurep/name_pairs.json").read_text())
@@ -39,6 +42,25 @@ def test_the_pairs_are_what_cupti_really_writes():
     # The others are kernels that a step at 128³ does not launch, and not its kernels spelt otherwise.
     folded = {fold(name) for name in names}
     assert not folded & {fold(pair["ncu"]) for pair in PAIRS if pair not in both}
+
+
+def test_both_profilers_tell_the_same_launches_of_the_recorded_steps():
+    """What Nsight Compute measured of a step is, launch by launch, in the timeline that CUPTI made of it."""
+    recorded = [path.parent for path in (ROOT / "resources/recordings").glob("*/*/timing")]
+    recorded.append(ROOT / "benchmarks/data/capture/opt1_64/every")
+    kernels = {}
+    for folder in recorded:
+        timing = folder / "timing" if (folder / "timing").is_dir() else folder.parent / "timing"
+        table = pq.read_table(timing / "timeline.parquet", columns=["key", "name"])
+        told = dict(zip(table["key"].to_pylist(), table["name"].to_pylist(), strict=True))
+        for chunk in decode_report(outline(folder / "report.ncu-repz")):
+            for one in chunk.infos:
+                key = launch_key(one.demangled, one.grid, one.block)
+                assert key in told, one.demangled
+                kernels[one.demangled] = told[key]
+    assert len(kernels) >= 190
+    assert sum("triton" in name for name in kernels) > 50
+    assert sum(ncu != cupti for ncu, cupti in kernels.items()) > 90
 
 
 def fold(name: str) -> str:
