@@ -6,7 +6,7 @@ the caches. So a launch costs::
     launch_s + passes * (pass_s + REPLAY * duration)
 
 Measured with Nsight Compute 2025.3.1 on H200s: 0.8 to 1.2 s a launch for the default sections and a few
-metrics (27 passes), 0.35 s for 12 metrics, 0.057 s for one (one pass, ``filter_every.txt``).
+metrics (27 passes), 0.35 s for 12 metrics (11 passes), 0.04 to 0.06 s for up to five (one pass).
 """
 
 import re
@@ -16,9 +16,9 @@ from math import ceil
 
 from gpuatlas.errors import ConfigError
 
-LAUNCH_S = 0.03
+LAUNCH_S = 0.015
 """Seconds a launch costs whatever is measured: setting up, saving memory, evaluating rules."""
-PASS_S = 0.028
+PASS_S = 0.034
 """Seconds a pass costs beside the launch itself."""
 REPLAY = 2.0
 """GPU time of a pass over that of the launch: the launch, and about as much to restore its memory."""
