@@ -28,6 +28,9 @@ from gpuatlas.capture.plan import plan_first
 from gpuatlas.capture.represent import represent, skips_of
 from gpuatlas.capture.second import plan_step, second_part
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
+from gpuatlas.compare.kernels import classify
+from gpuatlas.compare.weights import read_step, weigh
+from gpuatlas.names import normalise
 from gpuatlas.tables.convert import convert
 
 HERE = Path(__file__).parent
@@ -237,8 +240,14 @@ def windows(recordings: Path) -> dict | None:
     for name, folder in folders.items():
         capture = read(folder)
         step = read_timeline(folder / "timing" / "timeline.parquet")
-        stands = represent(step.keys, step.durations_ns, capture.keys, skips_of(capture.plan["parts"]))
-        steps[name] = totals(capture, stands.amount)
+        # As the comparison does it: what was not measured is stood for by its kernel class.
+        known = dict(zip(step.keys, step.names, strict=True))
+        classes = [classify(normalise(known[key])) for key in capture.keys]
+        skips = skips_of(capture.plan["parts"])
+        whole = read_step(
+            capture.keys, folder / "timing" / "timeline.parquet", capture.plan["coverage_time"], skips=skips
+        )
+        steps[name] = totals(capture, weigh(whole, capture.keys, classes).weight)
         shares[name] = sum(step.durations_ns[:WINDOW]) / step.gpu_time_ns
         timed = pq.read_table(
             folder / "timing" / "timings.parquet", columns=["variant", "step_ms"]

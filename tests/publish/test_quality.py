@@ -124,7 +124,7 @@ def test_the_verdict_says_distance_card_steps_and_minutes(runs, tmp_path):
         "is -0.629 spreads (claim: at most 2 spreads): holds",
         "NVIDIA H100 80GB HBM3, small_64 at 16³, volumes: 1",
         "opt1: 1 seed, 5300 steps in 1.0 min",
-        "baseline: 3 seeds, 5310 steps in 4.0 min; wall clock, no step times",
+        "baseline: 3 seeds, 5310 steps in 4.0 min each; wall clock, no step times",
     ):
         assert words in verdict["explanation"]
     taken = results / "cells/h100/opt1/quality/quality.json"

@@ -99,6 +99,14 @@ def seconds(text: str) -> float:
     return float(int(match[1]) * _UNITS[match[2]])
 
 
+def too_small(budget_s: float | None, startup_s: float) -> str:
+    """Return what to say of a budget that buys nothing."""
+    return (
+        f"A budget of {shown(budget_s or 0)} does not reach one part (about {shown(startup_s)} to start, and "
+        "its launches); raise it"
+    )
+
+
 def shown(total: float) -> str:
     """Return a duration as people write it, for instance ``1 h 05 min``."""
     minutes = round(total / 60)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.capture.cost import estimate
+from gpuatlas.capture.cost import estimate, too_small
 from gpuatlas.capture.plan import Mode, charge, plan_first
 from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import read_timeline
+from gpuatlas.errors import ConfigError
 from gpuatlas.workload.targets import load_target
 
 SECTIONS = (
@@ -25,13 +26,18 @@ SECTIONS = (
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a capture in figures; `window` says what one of only the first launches is."""
+    """The plan of a capture in figures.
+
+    `launches` are all that are measured, `second_launches` those of configurations that are measured again;
+    `window` says what a capture of only the first launches is.
+    """
 
     mode: str
     configs_total: int
     configs_measured: int
     launches_total: int
     launches: int
+    second_launches: int
     passes: int
     parts: int
     predicted_s: float
@@ -64,7 +70,8 @@ def forecast(
     Raises
     ------
     InputRefused, ConfigError
-        If the timeline or the targets cannot be read, or the timeline is of another target.
+        If the timeline or the targets cannot be read, the timeline is of another target, or the budget does
+        not reach one part.
     """
     step = read_timeline(timeline, target)
     compiled = load_target(targets, target).compile != "none"
@@ -73,6 +80,8 @@ def forecast(
         plan = plan_step(step, cost, budget_s=budget_s)
     else:
         plan = plan_first(step, mode.first, cost, budget_s=budget_s)
+    if not plan.parts:
+        raise ConfigError(too_small(budget_s, cost.startup_s))
     total = len(step.keys)
     window = None
     if mode.first is not None and plan.launches < total:
@@ -90,6 +99,7 @@ def forecast(
         configs_measured=len(set(step.keys[: plan.launches]) if window else known - plan.left_out),
         launches_total=total,
         launches=plan.launches,
+        second_launches=sum(part.launches for part in plan.parts if part.skip and part.count is None),
         passes=cost.passes,
         parts=len(plan.parts),
         predicted_s=plan.seconds,

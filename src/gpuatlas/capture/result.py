@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuatlas.capture.cost import shown
+from gpuatlas.capture.cost import too_small
 from gpuatlas.capture.join import (
     Coverage,
     Measured,
@@ -47,10 +47,7 @@ class Request:
 def finish(request: Request, timeline: Timeline, state: State, plan: Plan) -> dict[str, Any]:
     """Join, judge, and write the outputs, the report last."""
     if not state.records:
-        raise GpuatlasError(
-            f"A budget of {shown(request.budget_s or 0)} does not reach one part (about "
-            f"{shown(plan.cost.startup_s)} to start, and its launches); raise it"
-        )
+        raise GpuatlasError(too_small(request.budget_s, plan.cost.startup_s))
     with tempfile.TemporaryDirectory(prefix="gpuatlas-merge-", dir=request.scratch) as name:
         merged = Path(name) / "report.ncu-repz"
         merge(state.reports(), merged)

@@ -162,9 +162,10 @@ def plan(
     if as_json:
         console.say(json.dumps(asdict(found), indent=2))
         return
+    again = f", {found.second_launches} of them twice" if found.second_launches else ""
     lines = [
         f"launches to measure   {found.launches} ({found.configs_measured} of {found.configs_total} "
-        f"launch configurations, {found.launches_total} launches a step)",
+        f"launch configurations{again}, {found.launches_total} launches a step)",
         f"passes a launch       about {found.passes}",
         f"time                  about {shown(found.predicted_s)} in {_counted(found.parts, 'part')}",
         f"GPU time covered      {100 * found.coverage_time:.1f} %"

@@ -115,7 +115,7 @@ def _length(runs: list[dict[str, Any]]) -> str:
     seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
     steps = "–".join(f"{end:.4g}" for end in _ends([run["steps"] for run in runs]))
     minutes = "–".join(dict.fromkeys(f"{end:.1f}" for end in _ends([run["minutes"] for run in runs])))
-    return f"{seeds}, {steps} steps in {minutes} min"
+    return f"{seeds}, {steps} steps in {minutes} min{' each' if len(runs) > 1 else ''}"
 
 
 def _ends(values: list[float]) -> list[float]:

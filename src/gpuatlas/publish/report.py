@@ -175,7 +175,7 @@ def _provenance(cell: Cell) -> dict[str, Any]:
         "versions": ", ".join(f"{name} {value}" for name, value in versions.items() if value),
         "step": _step(cell.manifest.get("step")),
         "launches": cell.manifest.get("launches") or "–",
-        "time": f"{cell.manifest['gpu_time_ns'] / 1e6:.6f} ms" if cell.manifest.get("gpu_time_ns") else "–",
+        "time": f"{cell.manifest['gpu_time_ns'] / 1e6:.4g} ms" if cell.manifest.get("gpu_time_ns") else "–",
         "effect": cell.in_effect,
         "files": sorted((cell.manifest.get("files") or {}).items()),
     }
