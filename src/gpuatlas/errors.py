@@ -28,6 +28,10 @@ class MachineRefused(GpuatlasError):
     exit_code = 4
 
 
+class OtherLaunches(GpuatlasError):
+    """Nsight Compute profiled other launches than those that were asked for, or none."""
+
+
 class Interrupted(GpuatlasError):
     """The work was interrupted and its state saved: run the same command again (exit status 75)."""
 

@@ -7,8 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests import studies
 
+from gpuatlas.compare.claims import not_comparable
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.run import compare
+from gpuatlas.compare.study import load_study
 from gpuatlas.compare.weights import read_step, weigh
 from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
@@ -69,6 +71,69 @@ def test_the_measured_launches_of_a_class_stand_for_the_rest_of_it(tmp_path):
     assert found.launches.tolist() == pytest.approx([3.0, 2.0])
     assert found.class_time == {"gemm": 90.0, "elementwise": 8.0, classify("softmax_warp_forward"): 2.0}
     assert found.class_launches["gemm"] == 3
+
+
+def test_a_time_that_is_not_known_changes_no_weight_of_others(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    write_timeline(path, ["a", "b", "a", "a"], [1e6, 2e6, 0.0, 1e6], ["sgemm", "softmax", "sgemm", "sgemm"])
+    step = read_step(["a", "b"], path, 1.0)
+    found = weigh(step, ["a", "b"], ["gemm", "attention"])
+    assert found.weight.tolist() == pytest.approx([3.0, 1.0])
+    assert found.class_time == pytest.approx({"gemm": 3e6, "attention": 2e6})
+
+
+def test_a_timeline_counts_by_its_order(tmp_path):
+    path = tmp_path / "timeline.parquet"
+    columns = {"key": ["a", "a"], "name": ["a", "a"], "duration_ns": [30.0, 10.0]}
+    pq.write_table(pa.table({"order": [1, 0], **columns}), path)
+    assert amounts(["a"], path, 1.0) == [4.0]
+
+
+def test_skips_reach_the_step_s_figures(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    launches = pq.read_table(studies.table(recorded, "launches", "h200", "opt1"), partitioning=None)
+    keys, times = launches["key"].to_pylist(), [time or 1.0 for time in launches["duration_ns"].to_pylist()]
+    whole = {"time": 1.0, "launches": 1.0}
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    found = []
+    for skip in (0, 1):
+        parts = [{"launches": len(keys), "skip": skip}]
+        studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage=whole, parts=parts)
+        write_timeline(timeline, keys * 2, times + [4 * time for time in times])
+        compare(tmp_path)
+        rows = pq.read_table(tmp_path / "compare" / "summary.parquet").to_pylist()
+        found.append(
+            next(
+                row["value"]
+                for row in rows
+                if (row["architecture"], row["target"], row["metric"]) == ("h100", "opt1", "sm_cycles")
+            )
+        )
+    assert found[0] == pytest.approx(4 * found[1])
+
+
+def test_totals_of_a_step_of_which_whole_classes_are_unmeasured_are_null(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    launches = pq.read_table(studies.table(recorded, "launches", "h200", "opt1"), partitioning=None)
+    keys, times = launches["key"].to_pylist(), [time or 1.0 for time in launches["duration_ns"].to_pylist()]
+    share = {"time": 0.5, "launches": 0.9}
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage=share)
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    names = ["known", *["known"] * (len(keys) - 1), "sm80_xmma_wgrad_implicit_gemm"]
+    write_timeline(timeline, [*keys, "x"], [*times, sum(times)], names)
+    compare(tmp_path)
+    rows = {
+        row["metric"]: row
+        for row in pq.read_table(tmp_path / "compare" / "summary.parquet").to_pylist()
+        if (row["architecture"], row["target"], row["scope"]) == ("h100", "opt1", "step")
+    }
+    assert rows["gpu_time"]["value"] == pytest.approx(2 * sum(times))
+    assert rows["launches"]["value"] == len(keys) + 1
+    assert rows["sm_cycles"]["value"] is None
+    assert rows["sm_cycles"]["reason"] == "50.0% of GPU time is in classes of which nothing was measured"
+    assert rows["ipc"]["value"] > 0
+    (cell,) = [one for one in load_study(tmp_path).cells if one.name == "h100/opt1"]
+    assert not_comparable(cell) == "50% of the step's GPU time was profiled; a verdict needs 80%"
 
 
 def test_every_launch_measured_counts_once_whatever_it_took(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuatlas.capture.represent import places
 from gpuatlas.capture.timeline import Timeline
-from gpuatlas.errors import GpuatlasError
+from gpuatlas.errors import GpuatlasError, OtherLaunches
 from gpuatlas.names import launch_key
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import outline
@@ -152,7 +152,7 @@ def require_matched(timeline: Timeline, keys: Collection[str], left_out: Collect
     return coverage
 
 
-def require_second(timeline: Timeline, measured: Measured, skips: Sequence[int]) -> None:
+def require_second(timeline: Timeline, first: Sequence[Measured], second: Measured, skip: int) -> None:
     """Refuse second measurements of other launches than those that were asked for.
 
     How much longer or shorter a configuration's second measurement is than its first must be what the
@@ -160,28 +160,31 @@ def require_second(timeline: Timeline, measured: Measured, skips: Sequence[int])
 
     Parameters
     ----------
-    skips
-        Launches of its configuration that were passed over before each measured one.
+    first
+        The parts with first measurements.
+    skip
+        Launches of its configuration that were passed over before each second one.
 
     Raises
     ------
-    GpuatlasError
+    OtherLaunches
         If for most configurations it is not, by more than `SECOND_TOLERANCE`.
     """
     step = places(timeline.keys, timeline.durations_ns)
     firsts: dict[str, float] = {}
-    wrong = []
-    for key, duration, skip in zip(measured.keys, measured.durations, skips, strict=True):
-        if not skip:
+    for part in first:
+        for key, duration in zip(part.keys, part.durations, strict=True):
             firsts.setdefault(key, duration)
-        elif firsts.get(key, 0) > 0 and duration > 0 and len(step.get(key, ())) > skip:
-            expected = step[key][skip] / step[key][0]
+    wrong = []
+    for key, duration in zip(second.keys, second.durations, strict=True):
+        times = step.get(key, np.zeros(0))
+        if firsts.get(key, 0) > 0 and duration > 0 and len(times) > skip and times[0] > 0:
+            expected = times[skip] / times[0]
             wrong.append(abs(log(duration / firsts[key] / expected)) > log(1 + SECOND_TOLERANCE))
     if wrong and 2 * sum(wrong) > len(wrong):
-        raise GpuatlasError(
+        raise OtherLaunches(
             f"{sum(wrong)} of {len(wrong)} second measurements took other times than the launches of the "
-            "step that were asked for; this ncu counts --launch-skip otherwise, or the kernels have "
-            "changed: time the cell again, then capture"
+            "step that were asked for: this ncu counts --launch-skip otherwise, or the kernels have changed"
         )
 
 

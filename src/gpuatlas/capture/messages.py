@@ -6,7 +6,7 @@ The texts are those of Nsight Compute itself: of 2025.3.1 as recorded, of others
 import re
 from dataclasses import dataclass
 
-from gpuatlas.errors import GpuatlasError, MachineRefused
+from gpuatlas.errors import GpuatlasError, MachineRefused, OtherLaunches
 
 
 class CountersRefused(MachineRefused):
@@ -116,7 +116,7 @@ MESSAGES = (
         r"No kernels were profiled",
         "no kernel was profiled",
         "check that the program reached its marked step (profiler start and stop) and that the filters match",
-        GpuatlasError,
+        OtherLaunches,
     ),
 )
 

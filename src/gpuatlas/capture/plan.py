@@ -56,6 +56,11 @@ class Part:
     launches: int
     modelled_s: float
 
+    @property
+    def second(self) -> bool:
+        """Whether it measures configurations a second time."""
+        return bool(self.skip) and self.count is None
+
     def asks(self, configuration: Configuration) -> bool:
         """Whether a part that measures configurations measures this one."""
         named = self.functions is None or configuration.function in self.functions

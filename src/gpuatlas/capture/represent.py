@@ -6,7 +6,6 @@ launches of its configuration in proportion to their unprofiled GPU time. Where 
 at several places of the step, that one stands for a launch whose time is nearest.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,16 +51,28 @@ def skips_of(parts: Sequence[Mapping[str, Any]]) -> list[int]:
     return [part.get("skip") or 0 for part in parts for _ in range(part["launches"])]
 
 
-def places(keys: Sequence[str], durations_ns: Sequence[float]) -> dict[str, Floats]:
-    """Return the GPU times of each configuration's launches, in the step's order.
+def known_times(keys: Sequence[str], durations_ns: Sequence[float]) -> Floats:
+    """Return the GPU time of each launch of a step, in order; an unknown one is its configuration's mean.
 
-    A configuration with a launch whose time is unknown gets ones: its launches then count alike.
+    A configuration of which no time is known has zeros.
     """
+    times = np.asarray(durations_ns, dtype=np.float64)
+    unknown = ~(np.isfinite(times) & (times > 0))
+    if unknown.any():
+        named = np.asarray(keys)
+        for key in set(named[unknown].tolist()):
+            own = named == key
+            known = times[own & ~unknown]
+            times = np.where(own & unknown, known.mean() if len(known) else 0.0, times)
+    return times
+
+
+def places(keys: Sequence[str], durations_ns: Sequence[float]) -> dict[str, Floats]:
+    """Return the GPU times of each configuration's launches, in the step's order (see `known_times`)."""
     found: dict[str, list[float]] = {}
-    for key, duration in zip(keys, durations_ns, strict=True):
+    for key, duration in zip(keys, known_times(keys, durations_ns).tolist(), strict=True):
         found.setdefault(key, []).append(duration)
-    times = {key: np.asarray(own) for key, own in found.items()}
-    return {key: own if (own > 0).all() else np.ones(len(own)) for key, own in times.items()}
+    return {key: np.asarray(own) for key, own in found.items()}
 
 
 def represent(
@@ -88,11 +99,12 @@ def represent(
         times = step.get(key)
         if times is None:
             continue
-        at = _occurrences([skips[number] for number in own], len(times))
-        apart = np.abs(np.log(times[:, None] / times[at][None, :]))
+        at = _measured_places([skips[number] for number in own], len(times))
+        lengths = times if times[0] > 0 else np.ones(len(times))
+        apart = np.abs(np.log(lengths[:, None] / lengths[at][None, :]))
         nearest = apart.argmin(axis=1)
         nearest[at] = range(len(own))
-        ratio = times / times[at][nearest]
+        ratio = lengths / lengths[at][nearest]
         np.add.at(amount, np.asarray(own)[nearest], ratio)
         np.add.at(launches, np.asarray(own)[nearest], 1.0)
         np.add.at(time, np.asarray(own)[nearest], times)
@@ -101,11 +113,12 @@ def represent(
     return Represented(amount, launches, time, scaled / total if total > 0 else 0.0)
 
 
-def _occurrences(skips: Sequence[int], count: int) -> list[int]:
-    """Return which launch of a configuration, from 0, each of its measurements was."""
-    seen: Counter[int] = Counter()
-    found = []
-    for skip in skips:
-        found.append(min(skip + seen[skip], count - 1))
-        seen[skip] += 1
-    return found
+def _measured_places(skips: Sequence[int], count: int) -> list[int]:
+    """Return which launch of its configuration, of `count`, each measurement was.
+
+    As many measurements as launches are all of them, in order. Otherwise each is the first after those that
+    were passed over; several with the same number are of one launch.
+    """
+    if len(skips) == count and not any(skips):
+        return list(range(count))
+    return [min(skip, count - 1) for skip in skips]

@@ -15,7 +15,6 @@ from gpuatlas.capture.join import (
     read_measured,
     require_backward,
     require_matched,
-    require_second,
 )
 from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import Mode, Plan
@@ -60,7 +59,6 @@ def finish(request: Request, timeline: Timeline, state: State, plan: Plan) -> di
         if window is not None:  # a window covers no step
             content |= {"coverage_time": None, "coverage_launches": None}
         else:
-            require_second(timeline, measured, state.skips)
             stands = represent(timeline.keys, timeline.durations_ns, measured.keys, state.skips)
             content |= {"scaled_time": stands.scaled_time}
         request.out.mkdir(parents=True, exist_ok=True)
@@ -88,13 +86,17 @@ def _window(mode: Mode, timeline: Timeline, state: State) -> str | None:
     return f"the first {state.launches} of the {total} launches of a step"
 
 
-def _flags(coverage: Coverage, lost: Sequence[str], missing: Sequence[str]) -> list[str]:
+def _flags(
+    coverage: Coverage, lost: Sequence[str], missing: Sequence[str], no_second: str | None
+) -> list[str]:
     """Return what a reader of the figures must know."""
     flags = []
     if lost:
         flags.append(f"Nsight Compute could not access {len(lost)} metrics: {', '.join(lost)}")
     if missing:
         flags.append(f"asked for and not stored: {', '.join(missing)}")
+    if no_second is not None:
+        flags.append(f"no second measurements: {no_second}")
     if coverage.foreign:
         flags.append(
             f"{coverage.foreign} measured launches are of configurations that the timeline does not have"
@@ -132,7 +134,7 @@ def _content(
         "cache": settings.cache,
         "clock": settings.clock,
         "ncu": measured.ncu,
-        "flags": _flags(coverage, lost, missing),
+        "flags": _flags(coverage, lost, missing, state.no_second),
         "parts": [
             {
                 "launches": record.launches,

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
-from gpuatlas.capture.join import read_measured, require_matched, require_order
+from gpuatlas.capture.join import read_measured, require_matched, require_order, require_second
 from gpuatlas.capture.plan import Part, Plan, plan_first
 from gpuatlas.capture.probe import find_ncu
 from gpuatlas.capture.program import command
+from gpuatlas.capture.represent import places
 from gpuatlas.capture.result import SCHEMA, Request, finish
 from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.state import Record, State, open_state
 from gpuatlas.capture.timeline import Timeline, read_timeline
-from gpuatlas.errors import GpuatlasError
+from gpuatlas.errors import GpuatlasError, OtherLaunches
 from gpuatlas.ncurep.slim import slim
 from gpuatlas.workload.targets import load_target
 
@@ -116,7 +119,13 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
         task = progress.add_task("profiling", total=plan.launches + state.launches, completed=state.launches)
         while plan.parts:
             stop.check()
-            _measure(session, plan.parts[0], lambda: progress.advance(task))
+            try:
+                _measure(session, plan.parts[0], lambda: progress.advance(task))
+            except OtherLaunches as error:
+                if not plan.parts[0].second:
+                    raise
+                state.give_up_second(str(error))
+                console.note(f"Going without second measurements: {error}")
             plan = session.plan()
             progress.update(task, total=plan.launches + state.launches, completed=state.launches)
     return finish(request, timeline, state, plan)
@@ -180,11 +189,16 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
                 raise GpuatlasError(
                     f"{len(measured.keys)} of {part.count} launches were profiled; see {state.log(number)}"
                 )
-        if part.functions is not None:  # a timeline of other kernels shows in the first part
+        if part.second:
+            before = [read_measured(path) for path in state.reports()]
+            require_second(timeline, before, measured, part.skip or 0)
+        elif part.functions is not None:  # a timeline of other kernels shows in the first part
             others = [one.key for one in timeline.configurations() if not part.asks(one)]
             require_matched(timeline, measured.keys, others)
         slim(raw, state.report(number))
-    by_key = dict(zip(timeline.keys, timeline.durations_ns, strict=True))
+    step = places(timeline.keys, timeline.durations_ns)
+    known = [step.get(key, np.zeros(1)) for key in measured.keys]
+    times = [float(own[min(part.skip or 0, len(own) - 1)]) for own in known]
     passes = outcome.passes.most_common(1)[0][0] if outcome.passes else first.passes
     unscaled = replace(first, passes=passes, scale=1.0)
     state.add(
@@ -193,7 +207,7 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
             skip=part.skip,
             count=part.count,
             launches=len(measured.keys),
-            modelled_s=unscaled.launches_s(by_key.get(key, 0.0) for key in measured.keys),
+            modelled_s=unscaled.launches_s(times),
             startup_s=time.monotonic() - began - outcome.profile_s,
             profile_s=outcome.profile_s,
             passes={str(count): launches for count, launches in outcome.passes.items()},

@@ -48,7 +48,7 @@ def plan_step(
     part = second_part(timeline, cost, plan.left_out) if second else None
     if part is None or (first and not plan.parts and not done):
         return plan
-    if budget_s is not None and plan.seconds + part.modelled_s + cost.startup_s > budget_s:
+    if budget_s is not None and plan.seconds + part.modelled_s + cost.startup_s > budget_s + 1e-6:
         return plan
     return replace(plan, parts=(*plan.parts, part))
 
@@ -64,7 +64,9 @@ def second_part(timeline: Timeline, cost: CostModel, left_out: Collection[str] =
     names = dict(zip(timeline.keys, timeline.names, strict=True))
     functions = {key: function_base(name) for key, name in names.items()}
     every = places(timeline.keys, timeline.durations_ns)
-    measured = {key: times for key, times in every.items() if key not in left_out and len(times) > 1}
+    measured = {
+        key: times for key, times in every.items() if key not in left_out and len(times) > 1 and times[0] > 0
+    }
     best: tuple[float, int, tuple[str, ...]] = (0.0, 0, ())
     for skip in range(1, MOST + 1):
         mended: dict[str, float] = {}

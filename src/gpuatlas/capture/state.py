@@ -11,6 +11,8 @@ from typing import Any
 
 from gpuatlas.files import write_json
 
+_NO_SECOND = "no-second.json"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -95,8 +97,19 @@ class State:
 
     @property
     def second(self) -> bool:
-        """Whether a finished part made second measurements."""
-        return any(record.skip and record.count is None for record in self.records)
+        """Whether second measurements were made, or given up."""
+        made = any(record.skip and record.count is None for record in self.records)
+        return made or self.no_second is not None
+
+    @property
+    def no_second(self) -> str | None:
+        """Why second measurements were given up; None if they were not."""
+        told = (_read(self.folder / _NO_SECOND) or {}).get("reason")
+        return None if told is None else str(told)
+
+    def give_up_second(self, reason: str) -> None:
+        """Go without second measurements from now on."""
+        write_json(self.folder / _NO_SECOND, {"reason": reason})
 
     @property
     def skips(self) -> list[int]:
@@ -134,7 +147,7 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / "capture.json"
     same = _read(known) == json.loads(json.dumps(identity))
-    stale = [path for path in folder.iterdir() if path.name.startswith(("part-", "prediction"))]
+    stale = [path for path in folder.iterdir() if path.name.startswith(("part-", "prediction", "no-second"))]
     if not same:
         for path in stale:
             path.unlink()
@@ -144,15 +157,23 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
     while (held := _read(folder / f"part-{len(state.records):03d}.json")) is not None:
         if not state.report(len(state.records)).is_file():
             break
-        functions = held.pop("functions")
-        state.records.append(
-            Record(
-                functions=tuple(functions) if functions is not None else None,
-                lost=tuple(held.pop("lost")),
-                **held,
-            )
-        )
+        record = _record(held)
+        if record is None:
+            break
+        state.records.append(record)
     return state, False
+
+
+def _record(held: dict[str, Any]) -> Record | None:
+    """Return a part's record; None if it is not one of this version."""
+    try:
+        functions = held.pop("functions")
+        named = tuple(functions) if functions is not None else None
+        record = Record(functions=named, lost=tuple(held.pop("lost")), **held)
+    except (KeyError, TypeError):
+        return None
+    numbers = (record.launches, record.skip or 0, record.count or 0)
+    return record if all(isinstance(number, int) and number >= 0 for number in numbers) else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import numpy as np
 from gpuatlas.compare import catalog
 from gpuatlas.compare.captures import Capture, Mask
 from gpuatlas.compare.kernels import CONVOLUTION
-from gpuatlas.compare.rollup import apply, evaluate
+from gpuatlas.compare.rollup import ENOUGH, apply, evaluate
 from gpuatlas.compare.rows import Figure, Row, row
 from gpuatlas.compare.study import Cell
 
@@ -68,12 +68,14 @@ def summary_rows(capture: Capture) -> Iterator[Row]:
     """Yield every metric of the catalogue over the whole capture."""
     cell = capture.cell
     # Of these the timeline tells for every launch, also of classes of which none was measured.
-    known = {}
+    known, unknown = {}, 1 - capture.represented
     if capture.step is not None:
         known = {"gpu_time": capture.whole_time, "launches": float(sum(capture.step.class_launches.values()))}
     for metric in catalog.load().metrics.values():
         if metric.name in known:
             figure = Figure(known[metric.name])
+        elif unknown > 1 - ENOUGH and metric.candidates and metric.candidates[0].denominator is None:
+            figure = Figure(None, f"{unknown:.1%} of GPU time is in classes of which nothing was measured")
         else:
             figure = evaluate(metric, capture, capture.everything())
         yield row(cell, cell.scope, "", metric.name, figure)
@@ -91,7 +93,7 @@ def class_rows(capture: Capture) -> Iterator[Row]:
     """Yield the share of GPU time and every metric of the catalogue for each kernel class."""
     metrics = [m for name, m in catalog.load().metrics.items() if not name.startswith("peak_")]
     for name, (of_time, of_launches) in _class_shares(capture).items():
-        where = capture.classes == name
+        where = (capture.classes == name) & (capture.own_launches > 0)
         yield row(capture.cell, "class", name, "time_share", Figure(of_time))
         yield row(capture.cell, "class", name, "launch_share", Figure(of_launches))
         for metric in metrics:

@@ -89,6 +89,12 @@ class Capture:
         """GPU time in ns of all launches, measured or not."""
         return float(self.time.sum()) if self.step is None else sum(self.step.class_time.values())
 
+    @property
+    def represented(self) -> float:
+        """Share 0..1 of GPU time in kernel classes of which something was measured."""
+        whole = self.whole_time
+        return float(np.nansum(self.time)) / whole if whole > 0 else 1.0
+
     def everything(self) -> Mask:
         """Return the mask that selects every launch."""
         return np.ones(len(self.kernels), dtype=np.bool_)

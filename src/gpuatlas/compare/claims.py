@@ -12,6 +12,9 @@ from gpuatlas.compare.claimfile import Check, Claim
 from gpuatlas.compare.study import Cell, Study
 from gpuatlas.compare.unprofiled import UNPROFILED
 
+LEAST_COVERAGE = 0.8
+"""Share of a step's GPU time that must have been profiled for a verdict to rest on the profile."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -125,6 +128,10 @@ def not_comparable(cell: Cell) -> str | None:
         return "window"
     if not cell.whole_step:
         return "coverage unknown" if cell.coverage is None else "not comparable, by the cell's manifest"
+    if cell.coverage is not None and cell.coverage < LEAST_COVERAGE:
+        return (
+            f"{cell.coverage:.0%} of the step's GPU time was profiled; a verdict needs {LEAST_COVERAGE:.0%}"
+        )
     return None
 
 

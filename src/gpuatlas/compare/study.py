@@ -22,7 +22,14 @@ _MANIFEST = {
         "step": {"type": ["object", "null"]},
         "parts": {
             "type": ["array", "null"],
-            "items": {"type": "object", "required": ["launches", "skip"]},
+            "items": {
+                "type": "object",
+                "required": ["launches", "skip"],
+                "properties": {
+                    "launches": {"type": "integer", "minimum": 1},
+                    "skip": {"type": "integer", "minimum": 0},
+                },
+            },
         },
         "evidence": {"type": "object", "required": ["in_effect", "checks"]},
         "device": {"type": "object"},

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuatlas.capture.represent import Floats, Represented, represent
+from gpuatlas.capture.represent import Floats, Represented, known_times, represent
 from gpuatlas.compare.kernels import classify
 from gpuatlas.errors import InputRefused
 from gpuatlas.names import normalise
@@ -106,7 +106,7 @@ def read_step(
             "they are not of one step; capture the cell again"
         )
     stands = represent(step, times.tolist(), keys, [0] * len(keys) if skips is None else skips)
-    return Step(step, table["name"].to_pylist(), times, stands)
+    return Step(step, table["name"].to_pylist(), known_times(step, times.tolist()), stands)
 
 
 def weigh(step: Step, keys: Sequence[str], classes: Sequence[str]) -> Weights:

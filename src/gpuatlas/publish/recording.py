@@ -49,7 +49,7 @@ _PLAN_SCHEMA = {
             "items": {
                 "type": "object",
                 "required": ["launches"],
-                "properties": {"launches": _COUNT, "skip": _COUNT},
+                "properties": {"launches": {"type": "integer", "minimum": 1}, "skip": _COUNT},
             },
         },
         "flags": {"type": "array", "items": {"type": "string"}},
