@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpuatlas.compare import catalog
 from gpuatlas.compare.captures import table_path
 from gpuatlas.compare.claimfile import Claim, load_claims
-from gpuatlas.compare.claims import CheckResult, Figures, Verdict, judge
+from gpuatlas.compare.claims import LEAST_COVERAGE, CheckResult, Figures, Verdict, judge
 from gpuatlas.compare.criteria import SIGNS, criteria
 from gpuatlas.compare.rows import Row, read_rows, sources_of, write_rows, write_table
 from gpuatlas.compare.study import Cell, load_study
@@ -203,6 +203,10 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         "A claim that speaks of one GPU may be tested on an analogue (another GPU of its generation): that",
         "verdict is listed as *analogue* and never merged with the other. Only whole steps are judged: a",
         "window covers the first launches of a run and is comparable with nothing.",
+        "",
+        "Partly: a number changes the way that the claim says, but by another amount; or some of a claim's",
+        f"checks hold and others do not, or could not be measured. A profile of less than {LEAST_COVERAGE:.0%}",
+        "of a step's GPU time gives no verdict.",
         "",
         SIGNS,
         "",
