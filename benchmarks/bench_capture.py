@@ -142,7 +142,6 @@ def compare(folder: Path) -> dict:
             }
             for label in METRICS
         },
-        "missing": sum(int(np.isnan(c.values[label]).sum()) for c in (once, every) for label in METRICS),
         "weights": weightings(step, every, true),
         "spread": spread(step, every, true["duration"]),
         "cost": {
@@ -239,16 +238,13 @@ def windows(recordings: Path) -> dict | None:
     steps, heads, times, shares = {}, {}, {}, {}
     for name, folder in folders.items():
         capture = read(folder)
-        step = read_timeline(folder / "timing" / "timeline.parquet")
         # As the comparison does it: what was not measured is stood for by its kernel class.
+        timeline, coverage = folder / "timing" / "timeline.parquet", capture.plan["coverage_time"]
+        step = read_step(capture.keys, timeline, coverage, skips=skips_of(capture.plan["parts"]))
         known = dict(zip(step.keys, step.names, strict=True))
         classes = [classify(normalise(known[key])) for key in capture.keys]
-        skips = skips_of(capture.plan["parts"])
-        whole = read_step(
-            capture.keys, folder / "timing" / "timeline.parquet", capture.plan["coverage_time"], skips=skips
-        )
-        steps[name] = totals(capture, weigh(whole, capture.keys, classes).weight)
-        shares[name] = sum(step.durations_ns[:WINDOW]) / step.gpu_time_ns
+        steps[name] = totals(capture, weigh(step, capture.keys, classes).weight)
+        shares[name] = step.times[:WINDOW].sum() / step.times.sum()
         timed = pq.read_table(
             folder / "timing" / "timings.parquet", columns=["variant", "step_ms"]
         ).to_pylist()

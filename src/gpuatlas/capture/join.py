@@ -13,11 +13,11 @@ from gpuatlas.errors import GpuatlasError, OtherLaunches
 from gpuatlas.names import launch_key
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import outline
+from gpuatlas.tables.columns import DURATIONS
 
 ORDER_TOLERANCE = 0.02
 """Share of a range's launches that may differ from the timeline's: allocator and cache states move a few."""
 
-DURATION = "gpu__time_duration.sum"
 SECOND_TOLERANCE = 0.5
 """Share by which the ratio of two measured times may differ from that of the step's; clocks differ."""
 
@@ -69,13 +69,13 @@ def read_measured(report: Path) -> Measured:
     """
     head = outline(report)
     names = list(head.names)
-    timed = names.index(DURATION) if DURATION in names else -1
+    timed = [names.index(name) for name in DURATIONS if name in names]
     keys: list[str] = []
     durations: list[float] = []
     for chunk in decode_report(head, instances=True):
         keys += [launch_key(one.demangled, one.grid, one.block) for one in chunk.infos]
         found = np.full(len(chunk.infos), np.nan)
-        rows = chunk.metrics.name == timed
+        rows = np.isin(chunk.metrics.name, timed)
         found[chunk.metrics.launch[rows]] = chunk.metrics.values.number[rows]
         durations += found.tolist()
     return Measured(tuple(keys), tuple(durations), frozenset(names), head.session.ncu_version)
