@@ -26,7 +26,7 @@ from stages import deadline, gpuatlas, machine, pack
 from gpuatlas.capture.cost import CostModel
 from gpuatlas.capture.plan import plan_first
 from gpuatlas.capture.represent import represent, skips_of
-from gpuatlas.capture.second import plan_step, second_part
+from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.weights import read_step, weigh
@@ -168,11 +168,16 @@ def weightings(step: Timeline, every: Capture, true: dict[str, float]) -> dict[s
         "number of launches": (first, counts),
         "GPU time": (first, represent(step.keys, step.durations_ns, list(places), [0] * len(first)).amount),
     }
-    second = second_part(step, CostModel(1, 0.0))
-    if second is not None:
-        twice = [one.key for one in step.configurations() if second.asks(one)]
-        chosen = [*first, *(places[key][second.skip] for key in twice)]
-        passed = [0] * len(first) + [second.skip] * len(twice)
+    skips = {
+        one.key: part.again - 1
+        for part in plan_step(step, CostModel(1, 0.0)).parts
+        for one in step.configurations()
+        if part.again is not None and part.asks(one) and one.launches >= part.again
+    }
+    if skips:
+        twice = list(skips)
+        chosen = [*first, *(places[key][skip] for key, skip in skips.items())]
+        passed = [0] * len(first) + list(skips.values())
         stands = represent(step.keys, step.durations_ns, [*places, *twice], passed)
         ways[f"GPU time, {len(twice)} second measurements"] = (chosen, stands.amount)
     return {
@@ -331,7 +336,7 @@ def _compared(name: str, found: dict) -> list[str]:
         "that take a fifth longer or shorter than the one that stands for them. "
         + (
             "It holds second measurements."
-            if any(part.get("skip") for part in cost["configs"]["parts"])
+            if any(part.get("again") for part in cost["configs"]["parts"])
             else "It holds no second measurements: what they give, the table of weights says."
         ),
         "",
@@ -344,10 +349,15 @@ def _compared(name: str, found: dict) -> list[str]:
             f"| {mode} | {row['passes']} | {len(row['parts'])} | {startup:.0f} | {profile:.0f} | "
             f"{row['predicted_s']:.0f} | {row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} |"
         )
-    launches = {mode: sum(part["profile_s"] for part in row["parts"]) for mode, row in cost.items()}
+    profile = {mode: sum(part["profile_s"] for part in row["parts"]) for mode, row in cost.items()}
+    startup = sum(part["startup_s"] for part in cost["configs"]["parts"])
+    worth = startup / profile["every"] * sum(part["launches"] for part in cost["every"]["parts"])
     lines += [
         "",
-        f"Cost: {ratio:.3f} of every launch's, {launches['configs'] / launches['every']:.3f} without the start-up.",
+        f"Cost: {ratio:.3f} of every launch's; {profile['configs'] / profile['every']:.3f} without the start-up, "
+        f"which takes as long as {worth:.0f} launches of {cost['configs']['passes']} pass"
+        f"{'es' if cost['configs']['passes'] > 1 else ''}. With the sections of a real capture it is worth some "
+        "twenty: see below.",
         "",
     ]
     if found["weights"]:

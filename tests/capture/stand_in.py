@@ -73,18 +73,28 @@ def last(held: dict[str, list[str]], name: str, default: str) -> str:
     return held[name][-1] if held.get(name) else default
 
 
-def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str]]) -> list[int]:
+def select(
+    launches: list[Launch], sequence: list[int], held: dict[str, list[str]], told: dict
+) -> dict[int, int]:
     """Return the places in a sequence of launch numbers that the filters leave, as recorded texts show it.
 
-    Launches are told apart by what --kernel-name-base says: by base names, instances of a template with one
-    grid count as one (filter_function.txt, filter_mangled.txt).
+    Each with which launch of its configuration it is. Launches are told apart by what --kernel-name-base says:
+    by base names, instances of a template with one grid count as one (filter_function.txt, filter_mangled.txt).
+    --kernel-id selects by number (filter_kernel_id.txt); `told` may make it do otherwise (see `main`).
     """
-    wanted = last(held, "--kernel-name", "")
+    wanted, numbers = last(held, "--kernel-name", ""), ".*"
+    if "--kernel-id" in held:
+        context, stream, wanted, numbers = re.fullmatch(
+            r"(\d*):(\d*):((?:regex:)?[^:]+):(.*)", last(held, "--kernel-id", "")
+        ).groups()
+        assert not context
+        assert not stream
+        numbers = told.get("numbers", numbers)
     base = last(held, "--kernel-name-base", "function")
     skip, count = int(last(held, "--launch-skip", "0")), int(last(held, "--launch-count", "1000000000"))
     per_configuration = last(held, "--filter-mode", "global") == "per-launch-config"
     seen: Counter[object] = Counter()
-    chosen = []
+    chosen = {}
     for place, number in enumerate(sequence):
         launch = launches[number]
         name = {"function": launch.function, "demangled": launch.demangled, "mangled": launch.mangled}[base]
@@ -94,9 +104,11 @@ def select(launches: list[Launch], sequence: list[int], held: dict[str, list[str
         elif wanted and wanted != name:
             continue
         group = (name, launch.grid, launch.block) if per_configuration else None
+        if "--kernel-id" in held and told.get("counts") == "kernel":
+            group = name
         seen[group] += 1
-        if skip < seen[group] <= skip + count:
-            chosen.append(place)
+        if skip < seen[group] <= skip + count and re.fullmatch(numbers, str(seen[group])):
+            chosen[place] = seen[group]
     return chosen
 
 
@@ -114,9 +126,10 @@ def main(script: Path) -> None:
     """Be ncu, as `script` (JSON) says.
 
     Its keys: recording, before, step, times (GPU time in ns of each launch of the step; without it, as
-    recorded), after, passes, skips (false: --launch-skip counts for all launches together), and `fails`: a list
-    with one entry a call, the last one repeated: null, "kill:N" (after N launches), "permission", "busy",
-    "refuse", "hang", "nothing" (no launch matches).
+    recorded), after, passes, counts ("kernel": --kernel-id counts for each kernel, not for each configuration),
+    and `fails`: a list with one entry a call, the last one repeated: null, "kill:N" (after N launches),
+    "permission", "busy", "refuse", "hang", "nothing" (no launch matches), "identifier" (--kernel-id is not known
+    so).
     """
     if len(sys.argv) == 2 and sys.argv[1] == "--version":
         say("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (public-release)")
@@ -151,19 +164,24 @@ def _profile(
         sequence = [*told.get("before", []), *told["step"], *told.get("after", [])]
     elif "start" in events and "stop" not in events:
         sequence += told.get("after", [])
-    if not told.get("skips", True):
-        sequence, held = sequence[int(last(held, "--launch-skip", "0")) :], held | {"--launch-skip": ["0"]}
-    places = select(recording.launches, sequence, held) if fail != "nothing" else []
+    if fail == "identifier" and "--kernel-id" in held:
+        sys.exit(f"==ERROR== Invalid kernel identifier {last(held, '--kernel-id', '')}")
+    places = {}
+    if fail != "nothing":
+        places = select(recording.launches, sequence, held, told)
     chosen = [sequence[place] for place in places]
     lost = told.get("lost", [])
     if lost and chosen:
         say(
             f"==WARNING== Unable to access the following {len(lost)} metrics: {', '.join(lost)}.\n",
         )
-    for position, launch in enumerate(chosen):
+    for position, (launch, number) in enumerate(zip(chosen, places.values(), strict=True)):
         if fail == f"kill:{position}":
             os.kill(os.getpid(), signal.SIGKILL)
         shown = f'"{recording.launches[launch].function[:28]}"'
+        if "--kernel-id" in held:
+            shown_number = number if number == 1 else told.get("named", number)
+            shown = f'"1:7:{recording.launches[launch].function[:28]}:{shown_number}"'
         if fail == "permission":
             say(
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters "
@@ -182,7 +200,8 @@ def _profile(
             sys.exit(1)
         time.sleep(told.get("launch_s", 0.0))
         passes = told.get("passes", 27)
-        say(f"==PROF== Profiling {shown} - {position}: 0%....50%....100% - {passes} passes")
+        numbered = "" if "--kernel-id" in held else f" - {position}"
+        say(f"==PROF== Profiling {shown}{numbered}: 0%....50%....100% - {passes} passes")
     say(f"==PROF== Disconnected from process {os.getpid()}")
     if status:
         say(f"==ERROR== The application returned an error code ({status}).")

@@ -3,6 +3,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.capture.stand_in import HELP, options
 
 from gpuatlas.capture import ncu
 from gpuatlas.capture.join import read_measured
+from gpuatlas.capture.messages import invocation, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
 
@@ -41,7 +43,8 @@ def test_every_option_and_value_is_in_the_real_help():
         pytest.skip(f"{HELP}: the real help text is not recorded yet")
     known = options(HELP.read_text(encoding="utf-8"))
     assert len(known) > 20
-    for part in (EVERY, Part(("a", "b"), None, None, 2, 1.0), Part(None, 5, 10, 10, 1.0)):
+    twice = Part(("a", "b"), None, None, 4, 2.0, again=3, second=2)
+    for part in (EVERY, twice, Part(("a", "b"), None, None, 2, 1.0), Part(None, 5, 10, 10, 1.0)):
         given = ncu.arguments("ncu", SETTINGS, part, Path("x.ncu-rep"))[1:]
         at = 0
         while at < len(given):
@@ -109,6 +112,31 @@ def test_the_real_one_tells_instances_apart_by_mangled_names_alone():
     assert len(rows("mangled")) == len(set(rows("every"))) * 2 == 8
     assert len(rows("function")) == 4
     assert len(rows("mangled_named")) == 6
+
+
+def test_the_real_one_counts_invocations_for_each_configuration():
+    """Recorded: 45 launches each of b + 1, b * 2 and a + 1, then 3 of b.sum()."""
+    text = (HELP.parent / "filter_kernel_id.txt").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if re.match(r'"\d+",', line)]
+    shapes = Counter(line.split(",", 1)[1].rsplit(",", 1)[0] for line in rows)
+    assert sorted(shapes.values()) == [1, 2, 2, 2], "the fourth of each configuration that has one, no 14th"
+    told = [found[0] for line in text.splitlines() if (found := profiled(line))]
+    assert [invocation(name) for name in told] == [1, 1, 1, 4, 4, 4, 1]
+
+
+def test_the_first_and_a_later_launch_of_each_configuration(stand_in, tmp_path, recording):
+    stand_in(step=STEP)
+    functions = tuple(sorted({recording.launches[number].function for number in (3, 5)}))
+    part = Part(functions, None, None, 0, 1.0, again=3)
+    outcome, report = _run(tmp_path, part)
+    asked = [number for number in STEP if recording.launches[number].function in functions]
+    count: Counter[str] = Counter()
+    expected = []
+    for key in _keys(recording, asked):
+        count[key] += 1
+        expected += [(key, count[key])] if count[key] in (1, 3) else []
+    assert [*zip(read_measured(report).keys, outcome.invocations, strict=True)] == expected
+    assert {number for _, number in expected} == {1, 3}
 
 
 def test_a_range_of_launches(stand_in, tmp_path, recording):

@@ -12,7 +12,7 @@ from gpuatlas.capture.cost import CostModel, estimate
 from gpuatlas.capture.join import Measured, read_measured, require_second
 from gpuatlas.capture.ncu import Stop
 from gpuatlas.capture.represent import known_times, represent
-from gpuatlas.capture.second import plan_step, second_part
+from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import read_timeline, timeline_of
 from gpuatlas.errors import GpuatlasError, OtherLaunches
 
@@ -28,25 +28,43 @@ def step_of(times: dict[str, list[float]], names: dict[str, str] | None = None):
     return timeline_of(keys, named, durations, ["forward"] * len(keys))
 
 
+def second_of(plan) -> list[tuple[int | None, int]]:
+    return [(part.again, part.second) for part in plan.parts]
+
+
 def test_configurations_that_always_take_as_long_are_not_measured_again():
-    assert second_part(step_of({"a": [5.0] * 9, "b": [7.0]}), COST) is None
-    assert second_part(step_of({"a": [100.0, 101.0, 99.0], "b": [7.0]}), COST) is None
+    assert second_of(plan_step(step_of({"a": [5.0] * 9, "b": [7.0]}), COST)) == [(None, 0)]
+    assert second_of(plan_step(step_of({"a": [100.0, 101.0, 99.0], "b": [7.0]}), COST)) == [(None, 0)]
 
 
-def test_the_launch_that_mends_most_is_measured():
+def test_the_launch_that_speaks_for_most_is_measured():
     step = step_of({"a": [1.0, 1.0, 1.0, 90.0, 90.0], "b": [4.0, 4.0], "c": [50.0]})
-    part = second_part(step, COST)
-    assert (part.functions, part.skip, part.count, part.launches) == (("kernel_a",), 3, None, 1)
-    assert part.modelled_s == pytest.approx(COST.launch_s(90.0))
-    assert second_part(step, COST, left_out={"a"}) is None
+    (part,) = plan_step(step, COST).parts
+    assert (part.functions, part.skip, part.count) == (None, None, None)
+    assert (part.launches, part.again, part.second) == (4, 4, 1)
+    assert part.modelled_s == pytest.approx(COST.launches_s([182 / 5, 4.0, 50.0, 90.0]))
+    assert second_of(plan_step(step, COST, second=False)) == [(None, 0)]
 
 
-def test_the_other_configurations_of_a_kernel_cost_too():
-    times = {"a": [1.0, 90.0], "b": [4.0, 4.0], "c": [3.0]}
-    part = second_part(step_of(times, dict.fromkeys("abc", "void one<float>(int)")), COST)
-    assert (part.functions, part.skip, part.launches) == (("one",), 1, 2)
-    every = step_of(times, dict.fromkeys("abc", "void one<float>(int)")).configurations()
-    assert {one.key for one in every if part.asks(one)} == {"a", "b"}
+def test_the_other_configurations_cost_too():
+    # A second measurement must speak for a thousandth of the step: here for more than 0.103.
+    def times(short: float) -> dict[str, list[float]]:
+        return {"a": [1.0, short], **{f"b{number}": [1.0, 1.0] for number in range(50)}}
+
+    assert second_of(plan_step(step_of(times(5.5)), COST)) == [(2, 51)]
+    assert second_of(plan_step(step_of(times(5.3)), COST)) == [(None, 0)]
+
+
+def test_each_part_has_a_number_of_its_own():
+    times = {f"a{number}": [1e9, 3e9, 1e9] for number in range(5)}
+    times |= {f"b{number}": [1e9, 1e9, 3e9] for number in range(5)}
+    names = {key: f"kernel_{key[0]}" for key in times}
+    first, second = plan_step(step_of(times, names), CostModel(9, 30)).parts
+    assert {first.functions, second.functions} == {("kernel_a",), ("kernel_b",)}
+    assert {(part.functions[0], part.again, part.second) for part in (first, second)} == {
+        ("kernel_a", 2, 5),
+        ("kernel_b", 3, 5),
+    }
 
 
 @pytest.mark.parametrize("path", TIMELINES, ids=lambda path: path.parent.name)
@@ -54,33 +72,41 @@ def test_a_few_second_measurements_speak_for_most_of_a_real_step(path):
     step = read_timeline(path)
     cost = estimate(["a section"] * 9, [], step_ns=step.gpu_time_ns, compiled=False)
     plan = plan_step(step, cost)
-    *first, second = plan.parts
-    assert second.launches < 0.2 * sum(part.launches for part in first)
     assert plan == plan_step(step, cost), "a plan made again is the same"
     once = list(dict.fromkeys(step.keys))
-    twice = [one.key for one in step.configurations() if second.asks(one)]
+    again = {
+        one.key: part.again - 1
+        for part in plan.parts
+        for one in step.configurations()
+        if part.again is not None and part.asks(one) and one.launches >= part.again
+    }
+    assert len(again) == sum(part.second for part in plan.parts) < 0.2 * len(once)
+    assert plan.launches == len(once) + len(again)
     before = represent(step.keys, step.durations_ns, once, [0] * len(once)).scaled_time
-    skips = [0] * len(once) + [second.skip] * len(twice)
-    after = represent(step.keys, step.durations_ns, once + twice, skips).scaled_time
-    assert len(twice) == second.launches
+    skips = [0] * len(once) + list(again.values())
+    after = represent(step.keys, step.durations_ns, [*once, *again], skips).scaled_time
     assert after < 0.65 * before
 
 
 def test_what_is_done_is_not_planned_again():
     step = step_of({"a": [1.0, 90.0], "b": [4.0, 4.0]})
-    assert [part.skip for part in plan_step(step, COST).parts] == [None, 1]
-    assert [part.skip for part in plan_step(step, COST, second=False).parts] == [None]
-    assert [part.skip for part in plan_step(step, COST, first=False).parts] == [1]
-    assert not plan_step(step, COST, first=False, second=False).parts
+    assert second_of(plan_step(step, COST)) == [(2, 2)]
+    assert second_of(plan_step(step, COST, done={"kernel_a"})) == [(None, 0)]
+    assert not plan_step(step, COST, done={"kernel_a", "kernel_b"}).parts
 
 
-def test_a_budget_goes_to_first_measurements():
-    step = step_of({"a": [1.0, 90.0], "b": [4.0, 4.0]})
-    whole = plan_step(step, COST).seconds
-    assert len(plan_step(step, COST, budget_s=whole).parts) == 2
-    (only,) = plan_step(step, COST, budget_s=whole - 1).parts
-    assert only.skip is None
-    assert not plan_step(step, COST, budget_s=10).parts
+def test_a_budget_weighs_second_measurements_against_the_last_kernels():
+    def chosen(last: float, budget_s: float | None) -> tuple[set[str], list[tuple[int | None, int]]]:
+        step = step_of({"a": [10.0, 90.0], "b": [200.0], "c": [last]})
+        plan = plan_step(step, COST, budget_s=budget_s)
+        return set(plan.left_out), second_of(plan)
+
+    whole = plan_step(step_of({"a": [10.0, 90.0], "b": [200.0], "c": [1.0]}), COST).seconds
+    assert chosen(1.0, None) == chosen(1.0, whole) == (set(), [(2, 1)])
+    # One launch less: a kernel of 1 or 95 ns, or a second measurement that speaks for 90 ns.
+    assert chosen(1.0, whole - 0.1) == ({"c"}, [(2, 1)])
+    assert chosen(95.0, whole - 0.1) == (set(), [(None, 0)])
+    assert chosen(1.0, 10.0) == ({"a", "b", "c"}, [])
 
 
 def test_every_launch_of_a_step_is_represented_once():
@@ -109,11 +135,13 @@ def capture(stand_in, request_of, recording, **script):
     return folder, request, run.capture(request, FAST, Stop())
 
 
-def test_a_capture_measures_them_in_a_part_of_their_own(stand_in, request_of, recording):
+def test_a_part_measures_the_first_launch_and_a_later_one(stand_in, request_of, recording):
     folder, request, content = capture(stand_in, request_of, recording)
-    options = [call["options"] for call in calls(folder)]
-    assert [one["--launch-skip"] for one in options] == [["0"], ["2"]]
-    assert [(part["launches"], part["skip"]) for part in content["parts"]] == [(40, None), (10, 2)]
+    (call,) = calls(folder)
+    assert call["options"]["--kernel-id"] == ["::regex:.*:^(1|3)$"]
+    assert "--launch-count" not in call["options"]
+    (part,) = content["parts"]
+    assert (part["launches"], part["again"], part["second"]) == (50, 3, [*range(40, 50)])
     assert content["launches_measured"] == 50
     assert content["configs_measured"] == content["configs_total"] == 40
     assert content["scaled_time"] == 0
@@ -123,41 +151,49 @@ def test_a_capture_measures_them_in_a_part_of_their_own(stand_in, request_of, re
     assert json.loads((request.out / "plan.json").read_text()) == content
 
 
-def test_an_interrupted_capture_goes_on_with_them(stand_in, request_of, recording):
+def test_an_interrupted_capture_measures_them_again(stand_in, request_of, recording):
     with pytest.raises(GpuatlasError, match="killed"):
-        capture(stand_in, request_of, recording, fails=[None, "kill:3"])
-    folder, _, content = capture(stand_in, request_of, recording)
-    assert [one["options"]["--launch-skip"] for one in calls(folder)] == [["2"]]
-    assert [(part["launches"], part["skip"]) for part in content["parts"]] == [(40, None), (10, 2)]
+        capture(stand_in, request_of, recording, fails=["kill:43"])
+    _, _, content = capture(stand_in, request_of, recording)
+    assert [(part["launches"], part["again"]) for part in content["parts"]] == [(50, 3)]
 
 
-def test_a_profiler_that_counts_otherwise_goes_without_them(stand_in, request_of, recording):
-    _, request, content = capture(stand_in, request_of, recording, skips=False)
-    assert [(part["launches"], part["skip"]) for part in content["parts"]] == [(40, None)]
-    assert "no second measurements: 10 of 10 second measurements took other times" in content["flags"][0]
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ({"counts": "kernel"}, "of the step's GPU time has no measured launch"),
+        ({"fails": ["nothing", None]}, "no kernel was profiled"),
+        ({"fails": ["identifier", None]}, "it cannot select launches by their number"),
+        ({"numbers": "1|2|3"}, "other launches of a configuration than those asked for"),
+        ({"numbers": "1|2", "named": "3"}, "10 of 10 second measurements took other times"),
+    ],
+)
+def test_a_profiler_that_counts_otherwise_goes_without_them(stand_in, request_of, recording, script, why):
+    folder, request, content = capture(stand_in, request_of, recording, **script)
+    once, plain = (call["options"] for call in calls(folder))
+    assert "--kernel-id" in once
+    assert plain["--launch-count"] == ["1"]
+    assert [(part["launches"], part["again"]) for part in content["parts"]] == [(40, None)]
+    assert "no second measurements" in content["flags"][0]
+    assert why in content["flags"][0]
     assert content["scaled_time"] > 0.5
     assert len(read_measured(request.out / "report.ncu-repz").keys) == 40
 
 
-def test_configurations_that_the_profiler_tells_apart_further_go_without_them(
-    stand_in, request_of, recording
-):
-    """Nsight Compute also goes by shared memory, which no timeline tells: nothing may be left to profile."""
-    folder = stand_in(step=STEP, times=TIMES, fails=[None, "nothing"])
-    request = request_of()
-    write_timeline(request.timeline, recording, STEP, TIMES)
-    content = run.capture(request, FAST, Stop())
-    assert len(calls(folder)) == 2
-    assert "no second measurements: Nsight Compute says that no kernel was profiled" in content["flags"][0]
-    assert content["launches_measured"] == 40
+def test_a_part_of_which_nothing_was_measured_again_is_kept(stand_in, request_of, recording):
+    """Nsight Compute also goes by shared memory, which no timeline tells: there may be no third launch."""
+    folder, _, content = capture(stand_in, request_of, recording, numbers="1")
+    assert len(calls(folder)) == 1
+    assert [(part["launches"], part["second"]) for part in content["parts"]] == [(40, [])]
+    assert content["flags"] == []
+    assert content["scaled_time"] > 0.5
 
 
 def test_second_measurements_must_be_of_their_launches():
     step = step_of({"a": [1.0, 90.0], "b": [4.0, 8.0], "c": [1.0, 1.0]})
 
     def judge(*durations: float) -> None:
-        first, second = (Measured(("a", "b"), own, frozenset(), "") for own in (durations[:2], durations[2:]))
-        require_second(step, [first], second, 1)
+        require_second(step, Measured(("a", "b", "a", "b"), durations, frozenset(), ""), 2, (2, 3))
 
     judge(1.1, 5.0, 80.0, 9.0)
     judge(1.1, 5.0, 80.0, 30.0)  # one of two: no majority

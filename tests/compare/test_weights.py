@@ -89,15 +89,15 @@ def test_a_timeline_counts_by_its_order(tmp_path):
     assert amounts(["a"], path, 1.0) == [4.0]
 
 
-def test_skips_reach_the_step_s_figures(recorded, tmp_path):
+def test_second_measurements_reach_the_step_s_figures(recorded, tmp_path):
     studies.write_study(tmp_path, {"h100/opt1": "captured"})
     launches = pq.read_table(studies.table(recorded, "launches", "h200", "opt1"), partitioning=None)
     keys, times = launches["key"].to_pylist(), [time or 1.0 for time in launches["duration_ns"].to_pylist()]
     whole = {"time": 1.0, "launches": 1.0}
     timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
     found = []
-    for skip in (0, 1):
-        parts = [{"launches": len(keys), "skip": skip}]
+    for second in ([], [*range(len(keys))]):
+        parts = [{"launches": len(keys), "again": 2, "second": second}]
         studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage=whole, parts=parts)
         write_timeline(timeline, keys * 2, times + [4 * time for time in times])
         compare(tmp_path)
@@ -150,7 +150,7 @@ def test_launches_without_a_time_count_alike(tmp_path):
 
 def test_parts_that_tell_of_other_launches_are_refused(recorded, tmp_path):
     studies.write_study(tmp_path, {"h100/opt1": "captured"})
-    parts = [{"launches": 3, "skip": 0}]
+    parts = [{"launches": 3}]
     studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", parts=parts)
     with pytest.raises(InputRefused, match=r"h100/opt1: cell\.json tells of 3 measured launches, but"):
         compare(tmp_path)

@@ -133,6 +133,10 @@ def no_longer_a_number(path: Path) -> None:
         ("plan.json", lambda path: change(path, coverage_time="x"), "key 'coverage_time': 'x' is not of type"),
         ("plan.json", lambda path: change(path, gpu_time_ns=float("nan")), "nan is no finite number"),
         ("plan.json", lambda path: change(path, launches_measured=4), "states launches_measured 4, but"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 4}]), "its parts hold 4 launches, but"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": 1}]), "1 is less than"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": 2, "second": [105]}]),
+         "key 'parts/0/second': names launches that the part does not hold"),
     ],
 )  # fmt: skip
 def test_a_damaged_file(recordings, file, damage: Callable[[Path], None], says):

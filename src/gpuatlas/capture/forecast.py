@@ -99,7 +99,7 @@ def forecast(
         configs_measured=len(set(step.keys[: plan.launches]) if window else known - plan.left_out),
         launches_total=total,
         launches=plan.launches,
-        second_launches=sum(part.launches for part in plan.parts if part.second),
+        second_launches=sum(part.second for part in plan.parts),
         passes=cost.passes,
         parts=len(plan.parts),
         predicted_s=plan.seconds,

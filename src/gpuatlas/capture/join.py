@@ -152,7 +152,7 @@ def require_matched(timeline: Timeline, keys: Collection[str], left_out: Collect
     return coverage
 
 
-def require_second(timeline: Timeline, first: Sequence[Measured], second: Measured, skip: int) -> None:
+def require_second(timeline: Timeline, measured: Measured, again: int, second: Collection[int]) -> None:
     """Refuse second measurements of other launches than those that were asked for.
 
     How much longer or shorter a configuration's second measurement is than its first must be what the
@@ -160,10 +160,11 @@ def require_second(timeline: Timeline, first: Sequence[Measured], second: Measur
 
     Parameters
     ----------
-    first
-        The parts with first measurements.
-    skip
-        Launches of its configuration that were passed over before each second one.
+    measured
+        A part that measured configurations twice.
+    again, second
+        Which launch of its configuration a second measurement is of, counted from 1, and which of `measured`
+        are such.
 
     Raises
     ------
@@ -172,19 +173,20 @@ def require_second(timeline: Timeline, first: Sequence[Measured], second: Measur
     """
     step = places(timeline.keys, timeline.durations_ns)
     firsts: dict[str, float] = {}
-    for part in first:
-        for key, duration in zip(part.keys, part.durations, strict=True):
+    for place, (key, duration) in enumerate(zip(measured.keys, measured.durations, strict=True)):
+        if place not in second:
             firsts.setdefault(key, duration)
     wrong = []
-    for key, duration in zip(second.keys, second.durations, strict=True):
+    for place in second:
+        key, duration = measured.keys[place], measured.durations[place]
         times = step.get(key, np.zeros(0))
-        if firsts.get(key, 0) > 0 and duration > 0 and len(times) > skip and times[0] > 0:
-            expected = times[skip] / times[0]
+        if firsts.get(key, 0) > 0 and duration > 0 and len(times) >= again and times[0] > 0:
+            expected = times[again - 1] / times[0]
             wrong.append(abs(log(duration / firsts[key] / expected)) > log(1 + SECOND_TOLERANCE))
     if wrong and 2 * sum(wrong) > len(wrong):
         raise OtherLaunches(
             f"{sum(wrong)} of {len(wrong)} second measurements took other times than the launches of the "
-            "step that were asked for: this ncu counts --launch-skip otherwise, or the kernels have changed"
+            "step that were asked for: this ncu counts invocations otherwise, or the kernels have changed"
         )
 
 

@@ -118,9 +118,17 @@ MESSAGES = (
         "check that the program reached its marked step (profiler start and stop) and that the filters match",
         OtherLaunches,
     ),
+    _known(
+        "identifier",
+        r"Invalid kernel identifier",
+        "it cannot select launches by their number",
+        "use a newer Nsight Compute",
+        OtherLaunches,
+    ),
 )
 
 _LOST = re.compile(r"Unable to access the following \d+ metrics?: (.*?)\.?\s*$")
+_IDENTIFIED = re.compile(r"\d+:\d+:.+:(\d+)")
 _PROFILED = re.compile(r'^==PROF== Profiling "(?P<name>.*)".*?(?:(?P<passes>\d+) pass(?:es)?)?\s*$')
 
 
@@ -147,3 +155,12 @@ def profiled(line: str) -> tuple[str, int | None] | None:
     if match is None:
         return None
     return match["name"], int(match["passes"]) if match["passes"] else None
+
+
+def invocation(name: str) -> int | None:
+    """Return which launch of its configuration a progress line names, counted from 1; None if it does not.
+
+    It does where launches are selected by ``--kernel-id``: ``1:7:reduce_kernel:4``.
+    """
+    match = _IDENTIFIED.fullmatch(name)
+    return int(match[1]) if match else None

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuatlas.capture.messages import CountersRefused, diagnose, lost_metrics, profiled
+from gpuatlas.capture.messages import CountersRefused, diagnose, invocation, lost_metrics, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
 from gpuatlas.files import named
@@ -51,6 +51,9 @@ class Outcome:
         Seconds before and after the marked step; seconds of the marked step, profiled.
     lost
         Metrics that it says it could not access.
+    invocations
+        Of each profiled launch, which one of its configuration it is, counted from 1; None where ncu does not
+        tell.
     """
 
     launches: int = 0
@@ -58,6 +61,7 @@ class Outcome:
     startup_s: float = 0.0
     profile_s: float = 0.0
     lost: list[str] = field(default_factory=list)
+    invocations: list[int | None] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -86,21 +90,15 @@ def arguments(ncu: str, settings: Settings, part: Part, report: Path) -> list[st
     ]
     if part.count is None:
         # By mangled names: by base names, instances of a template with one grid would count as one kernel.
-        options += [
-            "--kernel-name-base",
-            "mangled",
-            "--filter-mode",
-            "per-launch-config",
-            "--launch-skip",
-            str(part.skip or 0),
-            "--launch-count",
-            "1",
-        ]
+        options += ["--kernel-name-base", "mangled", "--filter-mode", "per-launch-config"]
+        names = "|".join(mangled_pattern(name) for name in sorted(part.functions or ()))
+        if part.again is not None:
+            options += ["--kernel-id", f"::regex:{names or '.*'}:^(1|{part.again})$"]
+        else:
+            options += ["--launch-count", "1"]
+            options += ["--kernel-name", f"regex:{names}"] if names else []
     else:
         options += ["--launch-skip", str(part.skip or 0), "--launch-count", str(part.count)]
-    if part.functions is not None:
-        names = "|".join(mangled_pattern(name) for name in sorted(part.functions))
-        options += ["--kernel-name", f"regex:{names}"]
     for section in settings.sections:
         options += ["--section", section]
     if settings.metrics:
@@ -207,6 +205,7 @@ def run(
                 found = profiled(line)
                 if found:
                     outcome.launches += 1
+                    outcome.invocations.append(invocation(found[0]))
                     if found[1] is not None:
                         outcome.passes[found[1]] += 1
                     on_launch()

@@ -42,12 +42,15 @@ class Part:
     functions
         Base names of the kernels to measure; None for every kernel.
     skip, count
-        Range of the step's launches. Without a `count`, each configuration is measured once, `skip` launches
-        of it later than the first (None for none).
+        Range of the step's launches; None where each configuration is measured.
     launches
         Launches that will be measured.
     modelled_s
         Seconds that the launches should take, without the start-up.
+    again
+        Which launch of each configuration is measured besides the first, counted from 1; None for none.
+    second
+        How many of `launches` these are.
     """
 
     functions: tuple[str, ...] | None
@@ -55,16 +58,12 @@ class Part:
     count: int | None
     launches: int
     modelled_s: float
-
-    @property
-    def second(self) -> bool:
-        """Whether it measures configurations a second time."""
-        return bool(self.skip) and self.count is None
+    again: int | None = None
+    second: int = 0
 
     def asks(self, configuration: Configuration) -> bool:
         """Whether a part that measures configurations measures this one."""
-        named = self.functions is None or configuration.function in self.functions
-        return named and configuration.launches > (self.skip or 0)
+        return self.functions is None or configuration.function in self.functions
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,14 @@ def skips_of(parts: Sequence[Mapping[str, Any]]) -> list[int]:
     Parameters
     ----------
     parts
-        Of a capture, in report order, as plan.json and cell.json have them: `launches`, and `skip` if any.
+        Of a capture, in report order, as plan.json and cell.json have them: `launches`, and where it has
+        second measurements `again`, which launch they are of, and `second`, their places in the part.
     """
-    return [part.get("skip") or 0 for part in parts for _ in range(part["launches"])]
+    skips = []
+    for part in parts:
+        second, passed = set(part.get("second") or ()), (part.get("again") or 1) - 1
+        skips += [passed if place in second else 0 for place in range(part["launches"])]
+    return skips
 
 
 def known_times(keys: Sequence[str], durations_ns: Sequence[float]) -> Floats:

@@ -19,7 +19,7 @@ from gpuatlas.capture.join import (
 from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import Mode, Plan
 from gpuatlas.capture.program import Job
-from gpuatlas.capture.represent import represent
+from gpuatlas.capture.represent import represent, skips_of
 from gpuatlas.capture.state import State
 from gpuatlas.capture.timeline import Timeline
 from gpuatlas.errors import GpuatlasError
@@ -59,7 +59,8 @@ def finish(request: Request, timeline: Timeline, state: State, plan: Plan) -> di
         if window is not None:  # a window covers no step
             content |= {"coverage_time": None, "coverage_launches": None}
         else:
-            stands = represent(timeline.keys, timeline.durations_ns, measured.keys, state.skips)
+            parts = content["parts"]
+            stands = represent(timeline.keys, timeline.durations_ns, measured.keys, skips_of(parts))
             content |= {"scaled_time": stands.scaled_time}
         request.out.mkdir(parents=True, exist_ok=True)
         write_json(request.out / "environment.json", _environment(request, measured))
@@ -138,7 +139,8 @@ def _content(
         "parts": [
             {
                 "launches": record.launches,
-                "skip": record.skip if record.count is None else None,
+                "again": record.again,
+                "second": list(record.second),
                 "startup_s": round(record.startup_s, 3),
                 "profile_s": round(record.profile_s, 3),
                 "passes": record.passes,

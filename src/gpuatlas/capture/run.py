@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
@@ -17,7 +15,6 @@ from gpuatlas.capture.join import read_measured, require_matched, require_order,
 from gpuatlas.capture.plan import Part, Plan, plan_first
 from gpuatlas.capture.probe import find_ncu
 from gpuatlas.capture.program import command
-from gpuatlas.capture.represent import places
 from gpuatlas.capture.result import SCHEMA, Request, finish
 from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.state import Record, State, open_state
@@ -58,14 +55,10 @@ class Session:
             return plan_first(
                 self.timeline, self.request.mode.first, self.cost(), budget_s=left, done=self.state.launches
             )
-        return plan_step(
-            self.timeline,
-            self.cost(),
-            budget_s=left,
-            done=self.state.functions,
-            first=not self.state.everything,
-            second=not self.state.second,
-        )
+        if self.state.everything:
+            return Plan((), frozenset(), self.cost())
+        second = self.state.no_second is None
+        return plan_step(self.timeline, self.cost(), budget_s=left, done=self.state.functions, second=second)
 
 
 def first_estimate(
@@ -122,7 +115,7 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
             try:
                 _measure(session, plan.parts[0], lambda: progress.advance(task))
             except OtherLaunches as error:
-                if not plan.parts[0].second:
+                if plan.parts[0].again is None:
                     raise
                 state.give_up_second(str(error))
                 console.note(f"Going without second measurements: {error}")
@@ -189,16 +182,17 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
                 raise GpuatlasError(
                     f"{len(measured.keys)} of {part.count} launches were profiled; see {state.log(number)}"
                 )
-        if part.second:
-            before = [read_measured(path) for path in state.reports()]
-            require_second(timeline, before, measured, part.skip or 0)
-        elif part.functions is not None:  # a timeline of other kernels shows in the first part
+        second = _second(part, outcome)
+        if part.count is None:  # a timeline of other kernels shows in the first part
             others = [one.key for one in timeline.configurations() if not part.asks(one)]
-            require_matched(timeline, measured.keys, others)
+            try:
+                require_matched(timeline, measured.keys, others)
+            except GpuatlasError as error:
+                raise OtherLaunches(str(error)) from error
+        if part.again is not None:
+            require_second(timeline, measured, part.again, second)
         slim(raw, state.report(number))
-    step = places(timeline.keys, timeline.durations_ns)
-    known = [step.get(key, np.zeros(1)) for key in measured.keys]
-    times = [float(own[min(part.skip or 0, len(own) - 1)]) for own in known]
+    mean = {one.key: one.duration_ns for one in timeline.configurations()}
     passes = outcome.passes.most_common(1)[0][0] if outcome.passes else first.passes
     unscaled = replace(first, passes=passes, scale=1.0)
     state.add(
@@ -207,10 +201,21 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
             skip=part.skip,
             count=part.count,
             launches=len(measured.keys),
-            modelled_s=unscaled.launches_s(times),
+            modelled_s=unscaled.launches_s(mean.get(key, 0.0) for key in measured.keys),
             startup_s=time.monotonic() - began - outcome.profile_s,
             profile_s=outcome.profile_s,
             passes={str(count): launches for count, launches in outcome.passes.items()},
             lost=tuple(outcome.lost),
+            again=part.again,
+            second=second,
         )
     )
+
+
+def _second(part: Part, outcome: ncu.Outcome) -> tuple[int, ...]:
+    """Return which launches of a part are second measurements; refuse others than were asked for."""
+    if part.again is None:
+        return ()
+    if not set(outcome.invocations) <= {1, part.again}:
+        raise OtherLaunches("this ncu measured other launches of a configuration than those asked for")
+    return tuple(place for place, number in enumerate(outcome.invocations) if number == part.again)

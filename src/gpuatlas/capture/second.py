@@ -1,25 +1,34 @@
 """The plan of a whole step, with second measurements where one launch does not speak for its configuration.
 
-Launches of one configuration may do different work (see `gpuatlas.capture.represent`). The kernels for which
-that matters, a few of a step's, are measured again, a fixed number of launches later: Nsight Compute's
-``--launch-skip`` counts for each launch configuration by itself under ``--filter-mode per-launch-config``
-(Nsight Compute, Training, Filter Options). One further part serves them all.
+Launches of one configuration may do different work (see `gpuatlas.capture.represent`). So a part may measure
+two launches of each of its configurations: the first, and one further on, the same for the whole part. Nsight
+Compute's ``--kernel-id`` counts invocations for each launch configuration by itself under
+``--filter-mode per-launch-config`` (Nsight Compute CLI, Command Line Options, Profile).
 """
 
-from collections.abc import Collection
-from dataclasses import replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpuatlas.capture.cost import CostModel
 from gpuatlas.capture.plan import Part, Plan, plan_configs
 from gpuatlas.capture.represent import ALIKE, Floats, places
-from gpuatlas.capture.timeline import Timeline, function_base
+from gpuatlas.capture.timeline import Configuration, Timeline
 
 WORTH = 1e-3
-"""A second measurement is made where it mends as much, as a share of the step's GPU time (see `_mended`)."""
-MOST = 32
-"""Launches of a configuration that are passed over at most."""
+"""Share of the step's GPU time for which a second measurement must speak where the first does not."""
+FURTHEST = 32
+"""A second measurement is at most of this launch of a configuration, counted from 1."""
+
+
+@dataclass(frozen=True)
+class Second:
+    """A second measurement of a configuration: what it mends, and the time of the launch that it is of."""
+
+    mended_ns: float
+    duration_ns: float
 
 
 def plan_step(
@@ -28,7 +37,6 @@ def plan_step(
     *,
     budget_s: float | None = None,
     done: Collection[str] = (),
-    first: bool = True,
     second: bool = True,
 ) -> Plan:
     """Plan the parts that measure each launch configuration once, and some of them twice.
@@ -36,68 +44,91 @@ def plan_step(
     Parameters
     ----------
     budget_s
-        Seconds that are left; second measurements take of it what first ones leave. None for no limit.
+        Seconds that are left; None for no limit. Where it does not reach everything, second measurements are
+        weighed against the last kernels, by GPU time.
     done
         Base names that finished parts have measured.
-    first, second
-        Whether first and second measurements are still to be made.
+    second
+        Whether second measurements are made.
     """
-    plan = Plan((), frozenset(), cost)
-    if first:
-        plan = plan_configs(timeline.configurations(), cost, budget_s=budget_s, done=done)
-    part = second_part(timeline, cost, plan.left_out) if second else None
-    if part is None or (first and not plan.parts and not done):
+    every = timeline.configurations()
+    plan = plan_configs(every, cost, budget_s=budget_s, done=done)
+    if not second:
         return plan
-    if budget_s is not None and plan.seconds + part.modelled_s + cost.startup_s > budget_s + 1e-6:
-        return plan
-    return replace(plan, parts=(*plan.parts, part))
+    found = _possible(timeline)
+    price = WORTH * timeline.gpu_time_ns
+    whole, _ = _with_second(plan, every, found, price, math.inf)
+    if budget_s is None or whole.seconds <= budget_s:
+        return whole
+    less = plan_configs(every, cost, budget_s=budget_s - (whole.seconds - plan.seconds), done=done)
+    time = {one.key: one.time_ns for one in every}
+    options = []
+    for first in (plan, less):
+        twice, mended = _with_second(first, every, found, price, budget_s - first.seconds)
+        options.append((mended - sum(time[key] for key in first.left_out), twice))
+    return max(options, key=lambda option: option[0])[1]
 
 
-def second_part(timeline: Timeline, cost: CostModel, left_out: Collection[str] = ()) -> Part | None:
-    """Return the part that measures some kernels a second time; None where that mends too little.
+def _possible(timeline: Timeline) -> dict[str, dict[int, Second]]:
+    """Return the second measurements that could be made: of each configuration, by the launch's number."""
+    return {
+        key: {
+            skip + 1: Second(_mended(times, skip), float(times[skip]))
+            for skip in range(1, min(len(times), FURTHEST))
+        }
+        for key, times in places(timeline.keys, timeline.durations_ns).items()
+        if times[0] > 0
+    }
+
+
+def _with_second(
+    plan: Plan,
+    every: Sequence[Configuration],
+    found: Mapping[str, Mapping[int, Second]],
+    price_ns: float,
+    room_s: float,
+) -> tuple[Plan, float]:
+    """Return the plan with the second measurements that are worth it and fit, and what they mend in ns.
 
     Parameters
     ----------
-    left_out
-        Launch configurations that are not measured a first time.
+    every
+        The step's launch configurations.
+    found
+        Second measurements that could be made (see `_possible`).
+    price_ns
+        What a second measurement has to mend, in ns of GPU time.
+    room_s
+        Seconds that second measurements may take.
     """
-    names = dict(zip(timeline.keys, timeline.names, strict=True))
-    functions = {key: function_base(name) for key, name in names.items()}
-    every = places(timeline.keys, timeline.durations_ns)
-    measured = {
-        key: times for key, times in every.items() if key not in left_out and len(times) > 1 and times[0] > 0
-    }
-    best: tuple[float, int, tuple[str, ...]] = (0.0, 0, ())
-    for skip in range(1, MOST + 1):
-        mended: dict[str, float] = {}
-        launches: dict[str, int] = {}
-        for key, times in measured.items():
-            if len(times) > skip:
-                name = functions[key]
-                mended[name] = mended.get(name, 0.0) + _mended(times, skip)
-                launches[name] = launches.get(name, 0) + 1
-        worth = WORTH * timeline.gpu_time_ns
-        chosen = sorted(name for name in mended if mended[name] > worth * launches[name])
-        found = (sum(mended[name] for name in chosen), skip, tuple(chosen))
-        best = found if found[0] > best[0] else best
-    _, skip, chosen_functions = best
-    if not chosen_functions:
-        return None
-    asked = [
-        float(times[skip])
-        for key, times in every.items()
-        if functions[key] in chosen_functions and len(times) > skip and key not in left_out
-    ]
-    return Part(chosen_functions, skip, None, len(asked), cost.launches_s(asked))
+    parts: list[Part] = []
+    total = 0.0
+    for part in plan.parts:
+        own = [found.get(one.key, {}) for one in every if part.asks(one)]
+        best, best_net = part, 0.0
+        for again in range(2, FURTHEST + 1):
+            chosen = [possible[again] for possible in own if again in possible]
+            net = sum(one.mended_ns for one in chosen) - price_ns * len(chosen)
+            seconds = plan.cost.launches_s(one.duration_ns for one in chosen)
+            if net > best_net and seconds <= room_s:
+                best_net = net
+                best = replace(
+                    part,
+                    launches=part.launches + len(chosen),
+                    modelled_s=part.modelled_s + seconds,
+                    again=again,
+                    second=len(chosen),
+                )
+        room_s -= best.modelled_s - part.modelled_s
+        total += best_net + price_ns * best.second
+        parts.append(best)
+    return replace(plan, parts=tuple(parts)), total
 
 
 def _mended(times: Floats, skip: int) -> float:
-    """Return by how much a second measurement brings the measured times nearer, in ns of GPU time.
-
-    That is the sum over launches of their GPU time, times the logarithm of how much longer or shorter they
-    are than the measured launch that stands for them: before, less after. Launches alike the first need none.
-    """
-    before = np.abs(np.log(times / times[0]))
-    before[before < np.log(1 + ALIKE)] = 0.0
-    after = np.minimum(before, np.abs(np.log(times / times[skip])))
-    return float((times * (before - after)).sum())
+    """Return the GPU time in ns of the launches that are alike the second measured one, but not the first."""
+    first, second = (times / times[place] for place in (0, skip))
+    nearer = np.where(np.abs(np.log(second)) < np.abs(np.log(first)), second, first)
+    unlike = (np.abs(ratio - 1) > ALIKE for ratio in (first, nearer))
+    before, after = (float(times[launches].sum()) for launches in unlike)
+    return before - after

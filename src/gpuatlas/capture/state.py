@@ -32,6 +32,9 @@ class Record:
         Passes a launch, as text, and how many launches took as many.
     lost
         Metrics that Nsight Compute could not access.
+    again, second
+        Which launch of its configuration was measured besides the first, counted from 1, and which of the
+        part's launches, counted from 0, are such. None and () where each was measured once.
     """
 
     functions: tuple[str, ...] | None
@@ -43,6 +46,8 @@ class Record:
     profile_s: float
     passes: dict[str, int]
     lost: tuple[str, ...]
+    again: int | None = None
+    second: tuple[int, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -87,19 +92,13 @@ class State:
 
     @property
     def functions(self) -> set[str]:
-        """Base names of the kernels that finished parts asked for by name, a first time."""
-        return {name for record in self.records if not record.skip for name in record.functions or ()}
+        """Base names of the kernels that finished parts asked for by name."""
+        return {name for record in self.records for name in record.functions or ()}
 
     @property
     def everything(self) -> bool:
         """Whether a finished part asked for every kernel."""
         return any(record.functions is None and record.count is None for record in self.records)
-
-    @property
-    def second(self) -> bool:
-        """Whether second measurements were made, or given up."""
-        made = any(record.skip and record.count is None for record in self.records)
-        return made or self.no_second is not None
 
     @property
     def no_second(self) -> str | None:
@@ -110,15 +109,6 @@ class State:
     def give_up_second(self, reason: str) -> None:
         """Go without second measurements from now on."""
         write_json(self.folder / _NO_SECOND, {"reason": reason})
-
-    @property
-    def skips(self) -> list[int]:
-        """Return for each measured launch how many of its configuration were passed over before it."""
-        return [
-            (record.skip or 0) if record.count is None else 0
-            for record in self.records
-            for _ in range(record.launches)
-        ]
 
     @property
     def launches(self) -> int:
@@ -169,10 +159,11 @@ def _record(held: dict[str, Any]) -> Record | None:
     try:
         functions = held.pop("functions")
         named = tuple(functions) if functions is not None else None
-        record = Record(functions=named, lost=tuple(held.pop("lost")), **held)
+        lost, second = tuple(held.pop("lost")), tuple(held.pop("second", ()))
+        record = Record(functions=named, lost=lost, second=second, **held)
     except (KeyError, TypeError):
         return None
-    numbers = (record.launches, record.skip or 0, record.count or 0)
+    numbers = (record.launches, record.skip or 0, record.count or 0, record.again or 0, *record.second)
     return record if all(isinstance(number, int) and number >= 0 for number in numbers) else None
 
 

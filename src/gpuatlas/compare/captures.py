@@ -208,14 +208,14 @@ def _a_weight(amounts: Floats, weight: Floats) -> Floats:
 
 def _skips(cell: Cell, launches: int) -> list[int]:
     """Return how many launches of its configuration were passed over before each measured one."""
-    parts = cell.manifest.get("parts") or [{"launches": launches, "skip": 0}]
-    skips = skips_of(parts)
-    if len(skips) != launches:
+    parts = cell.manifest.get("parts") or [{"launches": launches}]
+    told = sum(part["launches"] for part in parts)
+    if told != launches:
         raise InputRefused(
-            f"{cell.name}: cell.json tells of {len(skips)} measured launches, but its tables hold "
-            f"{launches}; describe the cell again"
+            f"{cell.name}: cell.json tells of {told} measured launches, but its tables hold {launches}; "
+            "describe the cell again"
         )
-    return skips
+    return skips_of(parts)
 
 
 def _source(table: pa.Table) -> bytes | None:

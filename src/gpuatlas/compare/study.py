@@ -24,10 +24,11 @@ _MANIFEST = {
             "type": ["array", "null"],
             "items": {
                 "type": "object",
-                "required": ["launches", "skip"],
+                "required": ["launches"],
                 "properties": {
                     "launches": {"type": "integer", "minimum": 1},
-                    "skip": {"type": "integer", "minimum": 0},
+                    "again": {"type": ["integer", "null"], "minimum": 2},
+                    "second": {"type": "array", "items": {"type": "integer", "minimum": 0}},
                 },
             },
         },

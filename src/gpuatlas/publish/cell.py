@@ -78,7 +78,10 @@ def describe(name: str, *, origin: str, results: Path, architectures: Path, targ
     weighted = step is not None or plan.get("mode") == "first:inf"
     whole_gpu = device["sm_count"] in entry["sm_counts"]
     comparable = plan.get("window") is None and coverage is not None and weighted and whole_gpu
-    parts = [{"launches": one["launches"], "skip": one.get("skip") or 0} for one in plan.get("parts", [])]
+    parts = [
+        {"launches": one["launches"], "again": one.get("again"), "second": one.get("second") or []}
+        for one in plan.get("parts", [])
+    ]
     scaled = None
     if comparable and step is not None:
         skips = skips_of(parts) or None

@@ -49,7 +49,11 @@ _PLAN_SCHEMA = {
             "items": {
                 "type": "object",
                 "required": ["launches"],
-                "properties": {"launches": {"type": "integer", "minimum": 1}, "skip": _COUNT},
+                "properties": {
+                    "launches": {"type": "integer", "minimum": 1},
+                    "again": {"type": ["integer", "null"], "minimum": 2},
+                    "second": {"type": "array", "items": _COUNT},
+                },
             },
         },
         "flags": {"type": "array", "items": {"type": "string"}},
@@ -244,6 +248,12 @@ def _follows(
             f"{path}: its parts hold {parts} launches, but the report holds {found['launches_measured']}: "
             "it is of another capture; restore the file, or capture the cell again"
         )
+    for number, part in enumerate(plan.get("parts", [])):
+        if any(place >= part["launches"] for place in part.get("second", [])):
+            raise InputRefused(
+                f"{path}: key 'parts/{number}/second': names launches that the part does not hold; restore the "
+                "file, or capture the cell again"
+            )
     if (plan["configs_measured"] or 0) > found["launches_measured"]:
         raise InputRefused(
             f"{path}: states {plan['configs_measured']} measured launch configurations, but the report holds "
