@@ -355,9 +355,8 @@ def _compared(name: str, found: dict) -> list[str]:
     lines += [
         "",
         f"Cost: {ratio:.3f} of every launch's; {profile['configs'] / profile['every']:.3f} without the start-up, "
-        f"which takes as long as {worth:.0f} launches of {cost['configs']['passes']} pass"
-        f"{'es' if cost['configs']['passes'] > 1 else ''}. With the sections of a real capture it is worth some "
-        "twenty: see below.",
+        f"which takes as long as {worth:.0f} launches do with these metrics, and as some twenty with the "
+        "sections of config/config.yaml (below).",
         "",
     ]
     if found["weights"]:

@@ -251,8 +251,8 @@ def _follows(
     for number, part in enumerate(plan.get("parts", [])):
         if any(place >= part["launches"] for place in part.get("second", [])):
             raise InputRefused(
-                f"{path}: key 'parts/{number}/second': names launches that the part does not hold; restore the "
-                "file, or capture the cell again"
+                f"{path}: key 'parts/{number}/second': names launches that the part does not hold; restore "
+                "the file, or capture the cell again"
             )
     if (plan["configs_measured"] or 0) > found["launches_measured"]:
         raise InputRefused(
