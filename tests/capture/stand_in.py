@@ -181,7 +181,8 @@ def _profile(
         shown = f'"{recording.launches[launch].function[:28]}"'
         if "--kernel-id" in held:
             shown_number = number if number == 1 else told.get("named", number)
-            shown = f'"1:7:{recording.launches[launch].function[:28]}:{shown_number}"'
+            named = f"1:7:{recording.launches[launch].function[:28]}:{shown_number}"
+            shown = f'"{named if shown_number is not None else recording.launches[launch].function[:28]}"'
         if fail == "permission":
             say(
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters "

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuatlas.capture.messages import diagnose, lost_metrics, profiled
+from gpuatlas.capture.messages import diagnose, invocation, lost_metrics, profiled
 
 LOST = (
     "==WARNING== Unable to access the following 3 metrics: ctc__rx_bytes_data_user.sum, "
@@ -27,6 +27,8 @@ MIG = (
         ("==ERROR== unrecognised option '--no-such-option'. Use --help for further details.", "option"),
         ("==ERROR== The application returned an error code (1).", "application"),
         ("==WARNING== No kernels were profiled.", "empty"),
+        ("==ERROR== Invalid kernel identifier ::regex:a:^(1|3)$", "identifier"),
+        ("==ERROR== the argument ('::regex:a:^(1|3)$') for option '--kernel-id' is invalid.", "identifier"),
         ('==ERROR== Failed to profile "fill" in process 12', "kernel"),
     ],
 )
@@ -89,3 +91,18 @@ def test_what_the_real_one_said(name, code, launches):
     assert len(lines) == launches
     assert {passes for _, passes in lines} <= {1}
     assert lost_metrics(text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("1:7:reduce_kernel:4", 4),
+        ("1:7:_ZN2at6native13reduce_kernelILi512E:13", 13),
+        ("12:34:void at::native::fill<4>(int):102", 102),
+        ("reduce_kernel", None),
+        ("at::native::fill:3", None),
+        ("1:7:reduce_kernel:", None),
+    ],
+)
+def test_invocations(name, number):
+    assert invocation(name) == number

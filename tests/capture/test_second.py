@@ -4,15 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from tests.capture.conftest import FAST, calls, key_of, write_timeline
+from tests.capture.conftest import FAST, SLOW, calls, key_of, write_timeline
 from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture import run
 from gpuatlas.capture.cost import CostModel, estimate
 from gpuatlas.capture.join import Measured, read_measured, require_second
 from gpuatlas.capture.ncu import Stop
-from gpuatlas.capture.represent import known_times, represent
-from gpuatlas.capture.second import plan_step
+from gpuatlas.capture.plan import plan_configs
+from gpuatlas.capture.represent import known_times, represent, skips_of
+from gpuatlas.capture.second import FURTHEST, plan_step
 from gpuatlas.capture.timeline import read_timeline, timeline_of
 from gpuatlas.errors import GpuatlasError, OtherLaunches
 
@@ -95,18 +96,57 @@ def test_what_is_done_is_not_planned_again():
     assert not plan_step(step, COST, done={"kernel_a", "kernel_b"}).parts
 
 
-def test_a_budget_weighs_second_measurements_against_the_last_kernels():
+def test_second_measurements_get_what_a_budget_leaves_or_its_last_hundredth():
     def chosen(last: float, budget_s: float | None) -> tuple[set[str], list[tuple[int | None, int]]]:
         step = step_of({"a": [10.0, 90.0], "b": [200.0], "c": [last]})
         plan = plan_step(step, COST, budget_s=budget_s)
+        assert budget_s is None or plan.seconds <= budget_s
         return set(plan.left_out), second_of(plan)
 
     whole = plan_step(step_of({"a": [10.0, 90.0], "b": [200.0], "c": [1.0]}), COST).seconds
     assert chosen(1.0, None) == chosen(1.0, whole) == (set(), [(2, 1)])
-    # One launch less: a kernel of 1 or 95 ns, or a second measurement that speaks for 90 ns.
-    assert chosen(1.0, whole - 0.1) == ({"c"}, [(2, 1)])
-    assert chosen(95.0, whole - 0.1) == (set(), [(None, 0)])
+    # One launch less: c, which is less or more than a hundredth of the step, or the second measurement.
+    assert chosen(2.0, whole - 0.1) == ({"c"}, [(2, 1)])
+    assert chosen(4.0, whole - 0.1) == (set(), [(None, 0)])
     assert chosen(1.0, 10.0) == ({"a", "b", "c"}, [])
+
+
+@pytest.mark.parametrize("path", TIMELINES, ids=lambda path: path.parent.name)
+def test_a_budget_buys_as_much_of_a_real_step_as_without_second_measurements(path):
+    step = read_timeline(path)
+    every = step.configurations()
+    time = {one.key: one.time_ns / step.gpu_time_ns for one in every}
+    compiled = path.parent.name.startswith("compile")
+    cost = estimate(["a section"] * 9, [], step_ns=step.gpu_time_ns, compiled=compiled)
+    for budget_s in range(40, 700, 15):
+        plan = plan_step(step, cost, budget_s=budget_s)
+        once = plan_configs(every, cost, budget_s=budget_s)
+        assert plan.seconds <= budget_s + 1e-6
+        assert sum(time[key] for key in plan.left_out) <= sum(time[key] for key in once.left_out) + 0.01
+        named = [name for part in plan.parts for name in part.functions or ()]
+        assert len(named) == len(set(named))
+        for part in plan.parts:
+            asked = [one for one in every if part.asks(one)]
+            twice = sum(one.launches >= (part.again or 10**9) for one in asked)
+            assert (part.launches, part.second) == (len(asked) + twice, twice)
+
+
+def test_rooms_of_several_parts_add_up():
+    times = {f"a{number}": [1e9, 3e9, 1e9] for number in range(5)}
+    times |= {f"b{number}": [1e9, 1e9, 3e9] for number in range(5)}
+    step = step_of(times, {key: f"kernel_{key[0]}" for key in times})
+    cost = CostModel(9, 30)
+    whole = plan_step(step, cost)
+    short = plan_step(step, cost, budget_s=whole.seconds - 1)
+    assert sorted(part.second for part in whole.parts) == [5, 5]
+    assert sorted(part.second for part in short.parts) == [0, 5]
+    assert short.left_out == frozenset()
+
+
+def test_the_furthest_launch_that_is_measured():
+    for place, number in ((FURTHEST, FURTHEST), (FURTHEST + 1, None)):
+        step = step_of({"a": [1.0] * (place - 1) + [90.0]})
+        assert second_of(plan_step(step, COST))[0][0] == number
 
 
 def test_every_launch_of_a_step_is_represented_once():
@@ -128,11 +168,11 @@ STEP = [*range(40), *range(30, 40), *range(30, 40)]
 TIMES = [1e5] * 50 + [9e5] * 10
 
 
-def capture(stand_in, request_of, recording, **script):
-    folder = stand_in(step=STEP, times=TIMES, **script)
+def capture(stand_in, request_of, recording, probed=FAST, step=STEP, times=TIMES, **script):
+    folder = stand_in(step=step, times=times, **script)
     request = request_of()
-    write_timeline(request.timeline, recording, STEP, TIMES)
-    return folder, request, run.capture(request, FAST, Stop())
+    write_timeline(request.timeline, recording, step, times)
+    return folder, request, run.capture(request, probed, Stop())
 
 
 def test_a_part_measures_the_first_launch_and_a_later_one(stand_in, request_of, recording):
@@ -166,18 +206,52 @@ def test_an_interrupted_capture_measures_them_again(stand_in, request_of, record
         ({"fails": ["identifier", None]}, "it cannot select launches by their number"),
         ({"numbers": "1|2|3"}, "other launches of a configuration than those asked for"),
         ({"numbers": "1|2", "named": "3"}, "10 of 10 second measurements took other times"),
+        ({"numbers": "1|3", "named": None}, "other launches of a configuration than those asked for"),
     ],
 )
 def test_a_profiler_that_counts_otherwise_goes_without_them(stand_in, request_of, recording, script, why):
     folder, request, content = capture(stand_in, request_of, recording, **script)
     once, plain = (call["options"] for call in calls(folder))
     assert "--kernel-id" in once
+    log, replaced = ((request.state / name).read_text() for name in ("part-000.log", "no-second.log"))
+    assert log.count("- 27 passes") == 40
+    assert replaced != log
+    assert content["spent_s"] > sum(part["startup_s"] + part["profile_s"] for part in content["parts"]) + 0.1
     assert plain["--launch-count"] == ["1"]
     assert [(part["launches"], part["again"]) for part in content["parts"]] == [(40, None)]
     assert "no second measurements" in content["flags"][0]
     assert why in content["flags"][0]
+    assert str(request.state) not in content["flags"][0]
     assert content["scaled_time"] > 0.5
     assert len(read_measured(request.out / "report.ncu-repz").keys) == 40
+
+
+def test_what_fails_without_them_too_is_not_given_up(stand_in, request_of, recording):
+    with pytest.raises(GpuatlasError, match="no kernel was profiled"):
+        capture(stand_in, request_of, recording, fails=["nothing"])
+    folder, _, content = capture(stand_in, request_of, recording)
+    assert len(calls(folder)) == 1
+    assert [(part["launches"], part["again"]) for part in content["parts"]] == [(50, 3)]
+    assert content["flags"] == []
+
+
+def test_a_capture_that_gave_them_up_goes_on_without(stand_in, request_of, recording):
+    with pytest.raises(GpuatlasError, match="killed"):
+        capture(stand_in, request_of, recording, SLOW, fails=["nothing", None, "kill:1"])
+    folder, _, content = capture(stand_in, request_of, recording, SLOW)
+    assert len(content["parts"]) > 1
+    assert all("--kernel-id" not in call["options"] for call in calls(folder))
+    assert {part["again"] for part in content["parts"]} == {None}
+    assert content["flags"][0].startswith("no second measurements: Nsight Compute says that no kernel was")
+
+
+def test_from_which_part_on_they_were_given_up(stand_in, request_of, recording):
+    step, times = [*range(40)] * 3, [1e5] * 80 + [9e5] * 40
+    fails = [None, "nothing", None]
+    _, _, content = capture(stand_in, request_of, recording, SLOW, step, times, fails=fails)
+    assert content["parts"][0]["second"]
+    assert not content["parts"][1]["second"]
+    assert content["flags"][0].startswith("no second measurements from part 2 on: ")
 
 
 def test_a_part_of_which_nothing_was_measured_again_is_kept(stand_in, request_of, recording):
@@ -198,6 +272,7 @@ def test_second_measurements_must_be_of_their_launches():
     judge(1.1, 5.0, 80.0, 9.0)
     judge(1.1, 5.0, 80.0, 30.0)  # one of two: no majority
     judge(1.1, float("nan"), 80.0, 9.0)
+    judge(0.0, 5.0, 80.0, 9.0)
     with pytest.raises(OtherLaunches, match="2 of 2 second measurements"):
         judge(1.1, 5.0, 1.2, 30.0)
 
@@ -209,6 +284,14 @@ def test_times_that_are_not_known_are_their_configuration_s_mean():
     assert stands.amount.tolist() == pytest.approx([4.5, 1.0, 1.0])
     assert stands.time.tolist() == [18.0, 3.0, 0.0]
     assert stands.scaled_time == pytest.approx(14 / 21)
+
+
+def test_a_later_launch_is_the_one_of_its_number():
+    parts = [{"launches": 1}, {"launches": 3, "again": 3, "second": [2]}]
+    assert skips_of(parts) == [0, 0, 0, 2]
+    keys = ["a", "b", "b", "b", "b", "b", "c"]
+    stands = represent(keys, [1.0, 1.0, 1.0, 6.0, 3.0, 6.0, 1.0], ["a", "b", "c", "b"], skips_of(parts))
+    assert stands.amount.tolist() == pytest.approx([1.0, 2.0, 1.0, 2.5])
 
 
 def test_measurements_at_one_place_are_of_one_launch():

@@ -1,6 +1,6 @@
 import json
 
-from gpuatlas.capture.state import Record, open_state
+from gpuatlas.capture.state import GivenUp, Record, open_state
 
 IDENTITY = {"target": "opt1", "sections": ["SpeedOfLight"]}
 
@@ -24,7 +24,7 @@ def test_finished_parts_are_found_again(tmp_path):
     state, discarded = open_state(tmp_path, IDENTITY)
     assert (state.records, discarded, state.predicted_s, state.passes) == ([], False, None, None)
     state.predict(100.0)
-    for record in (_record(), _record(functions=("copy",), launches=5)):
+    for record in (_record(), _record(functions=("copy",), launches=5, again=13, second=(2, 4))):
         state.report(len(state.records)).write_bytes(b"report")
         state.add(record)
     again, discarded = open_state(tmp_path, IDENTITY)
@@ -74,3 +74,50 @@ def test_a_part_of_every_kernel(tmp_path):
     state.report(1).write_bytes(b"report")
     state.add(_record(functions=None, skip=0, count=3))
     assert state.launches == 6
+
+
+def test_a_record_of_another_version_or_kind_does_not_count(tmp_path):
+    for changed in (
+        {"skip": 2},
+        {"again": 1},
+        {"again": True},
+        {"again": 3, "second": [3]},
+        {"second": [0]},
+        {"launches": 2.5},
+    ):
+        state, _ = open_state(tmp_path, IDENTITY)
+        assert state.records == []
+        state.report(0).write_bytes(b"report")
+        state.report(1).write_bytes(b"report")
+        state.add(_record())
+        state.add(_record())
+        path = tmp_path / "part-000.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+        assert open_state(tmp_path, IDENTITY)[0].records == [], changed
+        assert not (tmp_path / "part-001.json").exists(), "it may be of another plan"
+
+
+def test_a_record_without_second_measurements_counts(tmp_path):
+    state, _ = open_state(tmp_path, IDENTITY)
+    state.report(0).write_bytes(b"report")
+    state.add(_record())
+    path = tmp_path / "part-000.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({key: held[key] for key in held if key not in ("again", "second")}))
+    assert open_state(tmp_path, IDENTITY)[0].records == [_record()]
+
+
+def test_giving_up_is_kept_with_the_part_that_went_without(tmp_path):
+    state, _ = open_state(tmp_path, IDENTITY)
+    state.log(0).write_text("what the profiler said")
+    state.give_up_second("it did not work", 40.0)
+    assert state.spent_s == 40.0
+    assert (tmp_path / "no-second.log").read_text() == "what the profiler said"
+    assert open_state(tmp_path, IDENTITY)[0].given_up is None
+    state.report(0).write_bytes(b"report")
+    state.add(_record())
+    again = open_state(tmp_path, IDENTITY)[0]
+    assert again.given_up == state.given_up == GivenUp("it did not work", 0, 40.0)
+    assert again.spent_s == 74.0
+    assert open_state(tmp_path, IDENTITY | {"target": "opt2"})[0].given_up is None
+    assert not (tmp_path / "no-second.json").exists()

@@ -135,7 +135,12 @@ def no_longer_a_number(path: Path) -> None:
         ("plan.json", lambda path: change(path, launches_measured=4), "states launches_measured 4, but"),
         ("plan.json", lambda path: change(path, parts=[{"launches": 4}]), "its parts hold 4 launches, but"),
         ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": 1}]), "1 is less than"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 105, "skip": 3}]), "3 is not one of"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": 2, "second": [None]}]),
+         "None is not of type 'integer'"),
         ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": 2, "second": [105]}]),
+         "key 'parts/0/second': names launches that the part does not hold"),
+        ("plan.json", lambda path: change(path, parts=[{"launches": 105, "again": None, "second": [3]}]),
          "key 'parts/0/second': names launches that the part does not hold"),
     ],
 )  # fmt: skip

@@ -77,6 +77,13 @@ MESSAGES = (
         MachineRefused,
     ),
     _known(
+        "identifier",
+        r"kernel identifier|--kernel-id",
+        "it cannot select launches by their number",
+        "use a newer Nsight Compute",
+        OtherLaunches,
+    ),
+    _known(
         "option",
         r"(unrecogni[sz]ed option|the argument .* is invalid|required argument for option)",
         "this ncu does not know an option or a value",
@@ -116,13 +123,6 @@ MESSAGES = (
         r"No kernels were profiled",
         "no kernel was profiled",
         "check that the program reached its marked step (profiler start and stop) and that the filters match",
-        OtherLaunches,
-    ),
-    _known(
-        "identifier",
-        r"Invalid kernel identifier",
-        "it cannot select launches by their number",
-        "use a newer Nsight Compute",
         OtherLaunches,
     ),
 )

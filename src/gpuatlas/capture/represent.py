@@ -51,8 +51,8 @@ def skips_of(parts: Sequence[Mapping[str, Any]]) -> list[int]:
     """
     skips = []
     for part in parts:
-        second, passed = set(part.get("second") or ()), (part.get("again") or 1) - 1
-        skips += [passed if place in second else 0 for place in range(part["launches"])]
+        second, passed = set(part.get("second") or ()), int(part.get("again") or 1) - 1
+        skips += [passed if place in second else 0 for place in range(int(part["launches"]))]
     return skips
 
 

@@ -20,7 +20,7 @@ from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import Mode, Plan
 from gpuatlas.capture.program import Job
 from gpuatlas.capture.represent import represent, skips_of
-from gpuatlas.capture.state import State
+from gpuatlas.capture.state import GivenUp, State
 from gpuatlas.capture.timeline import Timeline
 from gpuatlas.errors import GpuatlasError
 from gpuatlas.files import whole, write_json
@@ -88,7 +88,7 @@ def _window(mode: Mode, timeline: Timeline, state: State) -> str | None:
 
 
 def _flags(
-    coverage: Coverage, lost: Sequence[str], missing: Sequence[str], no_second: str | None
+    coverage: Coverage, lost: Sequence[str], missing: Sequence[str], given_up: GivenUp | None
 ) -> list[str]:
     """Return what a reader of the figures must know."""
     flags = []
@@ -96,8 +96,9 @@ def _flags(
         flags.append(f"Nsight Compute could not access {len(lost)} metrics: {', '.join(lost)}")
     if missing:
         flags.append(f"asked for and not stored: {', '.join(missing)}")
-    if no_second is not None:
-        flags.append(f"no second measurements: {no_second}")
+    if given_up is not None:
+        from_part = f" from part {given_up.part + 1} on" if given_up.part else ""
+        flags.append(f"no second measurements{from_part}: {given_up.reason}")
     if coverage.foreign:
         flags.append(
             f"{coverage.foreign} measured launches are of configurations that the timeline does not have"
@@ -135,7 +136,7 @@ def _content(
         "cache": settings.cache,
         "clock": settings.clock,
         "ncu": measured.ncu,
-        "flags": _flags(coverage, lost, missing, state.no_second),
+        "flags": _flags(coverage, lost, missing, state.given_up),
         "parts": [
             {
                 "launches": record.launches,

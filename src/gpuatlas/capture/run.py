@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
@@ -15,6 +17,7 @@ from gpuatlas.capture.join import read_measured, require_matched, require_order,
 from gpuatlas.capture.plan import Part, Plan, plan_first
 from gpuatlas.capture.probe import find_ncu
 from gpuatlas.capture.program import command
+from gpuatlas.capture.represent import places
 from gpuatlas.capture.result import SCHEMA, Request, finish
 from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.state import Record, State, open_state
@@ -57,7 +60,7 @@ class Session:
             )
         if self.state.everything:
             return Plan((), frozenset(), self.cost())
-        second = self.state.no_second is None
+        second = self.state.given_up is None
         return plan_step(self.timeline, self.cost(), budget_s=left, done=self.state.functions, second=second)
 
 
@@ -112,13 +115,15 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
         task = progress.add_task("profiling", total=plan.launches + state.launches, completed=state.launches)
         while plan.parts:
             stop.check()
+            began = time.monotonic()
             try:
                 _measure(session, plan.parts[0], lambda: progress.advance(task))
             except OtherLaunches as error:
                 if plan.parts[0].again is None:
                     raise
-                state.give_up_second(str(error))
-                console.note(f"Going without second measurements: {error}")
+                reason = str(error).partition("; see ")[0]
+                state.give_up_second(reason, time.monotonic() - began)
+                console.note(f"Measuring the part again, without second measurements: {reason}")
             plan = session.plan()
             progress.update(task, total=plan.launches + state.launches, completed=state.launches)
     return finish(request, timeline, state, plan)
@@ -192,7 +197,14 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
         if part.again is not None:
             require_second(timeline, measured, part.again, second)
         slim(raw, state.report(number))
-    mean = {one.key: one.duration_ns for one in timeline.configurations()}
+    step = places(timeline.keys, timeline.durations_ns)
+    known = [step.get(key, np.zeros(1)) for key in measured.keys]
+    times = [
+        float(own[min(part.again, len(own)) - 1])
+        if part.again is not None and place in second
+        else own.mean()
+        for place, own in enumerate(known)
+    ]
     passes = outcome.passes.most_common(1)[0][0] if outcome.passes else first.passes
     unscaled = replace(first, passes=passes, scale=1.0)
     state.add(
@@ -201,7 +213,7 @@ def _measure(session: Session, part: Part, on_launch: Callable[[], object]) -> N
             skip=part.skip,
             count=part.count,
             launches=len(measured.keys),
-            modelled_s=unscaled.launches_s(mean.get(key, 0.0) for key in measured.keys),
+            modelled_s=unscaled.launches_s(times),
             startup_s=time.monotonic() - began - outcome.profile_s,
             profile_s=outcome.profile_s,
             passes={str(count): launches for count, launches in outcome.passes.items()},

@@ -21,6 +21,9 @@ WORTH = 1e-3
 """Share of the step's GPU time for which a second measurement must speak where the first does not."""
 FURTHEST = 32
 """A second measurement is at most of this launch of a configuration, counted from 1."""
+TAKEN = 0.01
+"""Share of the step's GPU time that second measurements may take from first ones, where a budget is short."""
+_RESERVES = 8
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ def plan_step(
     Parameters
     ----------
     budget_s
-        Seconds that are left; None for no limit. Where it does not reach everything, second measurements are
-        weighed against the last kernels, by GPU time.
+        Seconds that are left; None for no limit. Second measurements take of it what first ones leave, or
+        would spend on the last hundredth of GPU time that they reach.
     done
         Base names that finished parts have measured.
     second
@@ -57,16 +60,19 @@ def plan_step(
         return plan
     found = _possible(timeline)
     price = WORTH * timeline.gpu_time_ns
-    whole, _ = _with_second(plan, every, found, price, math.inf)
+    whole, best = _with_second(plan, every, found, price, math.inf)
     if budget_s is None or whole.seconds <= budget_s:
         return whole
-    less = plan_configs(every, cost, budget_s=budget_s - (whole.seconds - plan.seconds), done=done)
     time = {one.key: one.time_ns for one in every}
-    options = []
-    for first in (plan, less):
-        twice, mended = _with_second(first, every, found, price, budget_s - first.seconds)
-        options.append((mended - sum(time[key] for key in first.left_out), twice))
-    return max(options, key=lambda option: option[0])[1]
+    most = sum(time[key] for key in plan.left_out) + TAKEN * timeline.gpu_time_ns
+    chosen, best = _with_second(plan, every, found, price, budget_s - plan.seconds)
+    for eighths in range(1, _RESERVES + 1):
+        reserve = (whole.seconds - plan.seconds) * eighths / _RESERVES
+        less = plan_configs(every, cost, budget_s=budget_s - reserve, done=done)
+        if sum(time[key] for key in less.left_out) <= most:
+            twice, mended = _with_second(less, every, found, price, budget_s - less.seconds)
+            chosen, best = (twice, mended) if mended > best else (chosen, best)
+    return chosen
 
 
 def _possible(timeline: Timeline) -> dict[str, dict[int, Second]]:

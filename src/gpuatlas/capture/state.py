@@ -5,13 +5,14 @@ A part counts once its record (``part-000.json``) exists; the record is written 
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuatlas.files import write_json
 
-_NO_SECOND = "no-second.json"
+_NO_SECOND, _NO_SECOND_LOG = "no-second.json", "no-second.log"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ class Record:
         return self.startup_s + self.profile_s
 
 
+@dataclass(frozen=True)
+class GivenUp:
+    """Why a capture goes on without second measurements, from which part on, and the seconds that it lost."""
+
+    reason: str
+    part: int
+    seconds: float
+
+
 @dataclass
 class State:
     """The finished parts of one capture, in a folder of their own."""
@@ -62,6 +72,7 @@ class State:
     folder: Path
     records: list[Record] = field(default_factory=list)
     predicted_s: float | None = None
+    given_up: GivenUp | None = None
 
     def report(self, number: int) -> Path:
         """Return where the slim report of a part lies."""
@@ -76,7 +87,9 @@ class State:
         return [self.report(number) for number in range(len(self.records))]
 
     def add(self, record: Record) -> None:
-        """Count a part whose report has been written."""
+        """Count a part whose report has been written, and that it went without second measurements."""
+        if self.given_up is not None:
+            write_json(self.folder / _NO_SECOND, asdict(self.given_up))
         write_json(self.folder / f"part-{len(self.records):03d}.json", asdict(record))
         self.records.append(record)
 
@@ -87,8 +100,9 @@ class State:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that the finished parts took."""
-        return sum(record.seconds for record in self.records)
+        """Seconds that the finished parts took, and one that was given up."""
+        lost = self.given_up.seconds if self.given_up is not None else 0.0
+        return lost + sum(record.seconds for record in self.records)
 
     @property
     def functions(self) -> set[str]:
@@ -100,15 +114,14 @@ class State:
         """Whether a finished part asked for every kernel."""
         return any(record.functions is None and record.count is None for record in self.records)
 
-    @property
-    def no_second(self) -> str | None:
-        """Why second measurements were given up; None if they were not."""
-        told = (_read(self.folder / _NO_SECOND) or {}).get("reason")
-        return None if told is None else str(told)
+    def give_up_second(self, reason: str, seconds: float) -> None:
+        """Go without second measurements from the next part on; kept once that part has ended well.
 
-    def give_up_second(self, reason: str) -> None:
-        """Go without second measurements from now on."""
-        write_json(self.folder / _NO_SECOND, {"reason": reason})
+        The log of the part that was given up is kept beside.
+        """
+        self.given_up = GivenUp(reason, len(self.records), seconds)
+        with suppress(FileNotFoundError):
+            self.log(len(self.records)).replace(self.folder / _NO_SECOND_LOG)
 
     @property
     def launches(self) -> int:
@@ -151,11 +164,17 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
         if record is None:
             break
         state.records.append(record)
+    for path in stale:  # records after one that does not count: they may be of another plan
+        if path.suffix == ".json" and path.name >= f"part-{len(state.records):03d}" and path.name < "pred":
+            path.unlink()
+    told = _read(folder / _NO_SECOND)
+    if told is not None and set(told) == {"reason", "part", "seconds"}:
+        state.given_up = GivenUp(str(told["reason"]), int(told["part"]), float(told["seconds"]))
     return state, False
 
 
 def _record(held: dict[str, Any]) -> Record | None:
-    """Return a part's record; None if it is not one of this version."""
+    """Return a part's record; None if it is none, or of a version that measured otherwise."""
     try:
         functions = held.pop("functions")
         named = tuple(functions) if functions is not None else None
@@ -163,8 +182,12 @@ def _record(held: dict[str, Any]) -> Record | None:
         record = Record(functions=named, lost=lost, second=second, **held)
     except (KeyError, TypeError):
         return None
-    numbers = (record.launches, record.skip or 0, record.count or 0, record.again or 0, *record.second)
-    return record if all(isinstance(number, int) and number >= 0 for number in numbers) else None
+    numbers = (record.launches, record.skip or 0, record.count or 0, record.again or 2, *record.second)
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return None
+    ranged = record.skip is None or record.count is not None
+    known = (record.again or 2) >= 2 and (record.again is not None or not record.second)
+    return record if ranged and known and all(at < record.launches for at in record.second) else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -52,7 +52,14 @@ _PLAN_SCHEMA = {
                 "properties": {
                     "launches": {"type": "integer", "minimum": 1},
                     "again": {"type": ["integer", "null"], "minimum": 2},
-                    "second": {"type": "array", "items": _COUNT},
+                    "second": {
+                        "type": "array",
+                        "items": {"type": "integer", "minimum": 0},
+                        "uniqueItems": True,
+                    },
+                    "skip": {
+                        "enum": [None, 0]
+                    },  # older captures had second measurements in parts of their own
                 },
             },
         },
@@ -249,10 +256,11 @@ def _follows(
             "it is of another capture; restore the file, or capture the cell again"
         )
     for number, part in enumerate(plan.get("parts", [])):
-        if any(place >= part["launches"] for place in part.get("second", [])):
+        second = part.get("second", [])
+        if any(place >= part["launches"] for place in second) or (second and part.get("again") is None):
             raise InputRefused(
-                f"{path}: key 'parts/{number}/second': names launches that the part does not hold; restore "
-                "the file, or capture the cell again"
+                f"{path}: key 'parts/{number}/second': names launches that the part does not hold, or not of "
+                "which number they are; restore the file, or capture the cell again"
             )
     if (plan["configs_measured"] or 0) > found["launches_measured"]:
         raise InputRefused(
