@@ -93,7 +93,9 @@ class Rig:
             "OMP_NUM_THREADS": "2",
             **(environment or {}),
         }
-        enter = ["nsenter", f"--target={self.init}", "--mount", "--net", "--pid", "env", "-C", str(cwd)]
+        enter = ["nsenter", f"--target={self.init}", "--mount", "--net", "--pid"]
+        # Where the tests run in the background of a shell, it has them ignore SIGINT.
+        enter += ["env", "--default-signal=INT", "-C", str(cwd)]
         if cluster:
             # A login node of that cluster: its configuration is the default one, also where SLURM_* is stripped.
             bind = f'mount --bind "{self.folder}/{cluster}/etc" /etc/slurm && exec "$@"'
