@@ -172,7 +172,7 @@ def weightings(step: Timeline, every: Capture, true: dict[str, float]) -> dict[s
         one.key: part.again - 1
         for part in plan_step(step, CostModel(1, 0.0)).parts
         for one in step.configurations()
-        if part.again is not None and part.asks(one) and one.launches >= part.again
+        if part.twice(one)
     }
     if skips:
         twice = list(skips)

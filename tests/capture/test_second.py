@@ -76,10 +76,7 @@ def test_a_few_second_measurements_speak_for_most_of_a_real_step(path):
     assert plan == plan_step(step, cost), "a plan made again is the same"
     once = list(dict.fromkeys(step.keys))
     again = {
-        one.key: part.again - 1
-        for part in plan.parts
-        for one in step.configurations()
-        if part.again is not None and part.asks(one) and one.launches >= part.again
+        one.key: part.again - 1 for part in plan.parts for one in step.configurations() if part.twice(one)
     }
     assert len(again) == sum(part.second for part in plan.parts) < 0.2 * len(once)
     assert plan.launches == len(once) + len(again)

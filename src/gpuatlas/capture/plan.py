@@ -65,6 +65,10 @@ class Part:
         """Whether a part that measures configurations measures this one."""
         return self.functions is None or configuration.function in self.functions
 
+    def twice(self, configuration: Configuration) -> bool:
+        """Whether it measures this one a second time."""
+        return self.again is not None and self.asks(configuration) and configuration.launches >= self.again
+
 
 @dataclass(frozen=True)
 class Plan:

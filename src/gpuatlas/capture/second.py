@@ -60,7 +60,7 @@ def plan_step(
         return plan
     found = _possible(timeline)
     price = WORTH * timeline.gpu_time_ns
-    whole, best = _with_second(plan, every, found, price, math.inf)
+    whole, _ = _with_second(plan, every, found, price, math.inf)
     if budget_s is None or whole.seconds <= budget_s:
         return whole
     time = {one.key: one.time_ns for one in every}

@@ -164,12 +164,13 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
         if record is None:
             break
         state.records.append(record)
-    for path in stale:  # records after one that does not count: they may be of another plan
-        if path.suffix == ".json" and path.name >= f"part-{len(state.records):03d}" and path.name < "pred":
+    for path in folder.glob("part-*.json"):  # after one that does not count: it may be of another plan
+        if path.name >= f"part-{len(state.records):03d}":
             path.unlink()
     told = _read(folder / _NO_SECOND)
-    if told is not None and set(told) == {"reason", "part", "seconds"}:
-        state.given_up = GivenUp(str(told["reason"]), int(told["part"]), float(told["seconds"]))
+    if told is not None:
+        with suppress(KeyError, TypeError, ValueError):
+            state.given_up = GivenUp(str(told["reason"]), int(told["part"]), float(told["seconds"]))
     return state, False
 
 

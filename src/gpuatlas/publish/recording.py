@@ -57,9 +57,8 @@ _PLAN_SCHEMA = {
                         "items": {"type": "integer", "minimum": 0},
                         "uniqueItems": True,
                     },
-                    "skip": {
-                        "enum": [None, 0]
-                    },  # older captures had second measurements in parts of their own
+                    # Older captures had second measurements in parts of their own, told by a number here.
+                    "skip": {"enum": [None, 0]},
                 },
             },
         },
