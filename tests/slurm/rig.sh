@@ -17,7 +17,7 @@ ip link add atlas0 type veth peer name atlas1
 ip addr add 10.213.77.1/24 dev atlas0
 ip link set atlas0 up
 ip link set atlas1 up
-fail() { echo "FAILED $*"; exit 1; }
+fail() { echo "FAILED $*: $(grep -hE 'fatal|already in use' "$B"/*.log "$B"/*/*.log | tail -3 | tr '\n' ' ')"; exit 1; }
 wait_for() { local n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 600 ] || fail "waiting for: $*"; sleep 0.1; done; }
 
 # --- munge
@@ -64,6 +64,7 @@ C
 chmod 755 "$B/epilog"
 
 # --- clusters
+# Ports lie below those that the kernel gives to outgoing connections (32768 and up): one of those may hold a port already.
 cluster() { # name port first-job gpu node cpus memory accounting partitions...
     local c=$1 p=$2 first=$3 gpu=$4 node=$5 cpus=$6 memory=$7 accounting=$8; shift 8
     local d=$B/$c; mkdir -p "$d"/{etc,state,spool,dev}
@@ -128,14 +129,14 @@ cluster expanse 17817 1000001 v100 exp-1-57 40 370000 accounting \
     'PartitionName=gpu-shared  Nodes=ALL MaxTime=48:00:00 PriorityTier=10 PreemptMode=OFF Default=YES State=UP' \
     'PartitionName=gpu-debug   Nodes=ALL MaxTime=00:30:00 PriorityTier=20 PreemptMode=OFF State=UP' \
     'PartitionName=gpu-preempt Nodes=ALL MaxTime=7-0 PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 State=UP'
-cluster jetstream2 27817 2000001 a100 js2-g01 32 120000 accounting \
+cluster jetstream2 18817 2000001 a100 js2-g01 32 120000 accounting \
     'PartitionName=gpu         Nodes=ALL MaxTime=2-0 PriorityTier=10 PreemptMode=OFF Default=YES State=UP' \
     'PartitionName=gpu-preempt Nodes=ALL MaxTime=2-0 PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 State=UP'
-cluster stampede3 37817 3000001 h100 c561-001 96 1000000 accounting 'PartitionName=h100 Nodes=ALL MaxTime=48:00:00 Default=YES State=UP'
+cluster stampede3 19817 3000001 h100 c561-001 96 1000000 accounting 'PartitionName=h100 Nodes=ALL MaxTime=48:00:00 Default=YES State=UP'
 # A virtual cluster as they come: no accounting.
-cluster virtual 47817 4000001 a100 vc-g01 32 120000 none 'PartitionName=gpu Nodes=ALL MaxTime=2-0 Default=YES State=UP'
+cluster virtual 20817 4000001 a100 vc-g01 32 120000 none 'PartitionName=gpu Nodes=ALL MaxTime=2-0 Default=YES State=UP'
 # Two that number their jobs alike, as clusters do that were set up apart and joined later.
-for c in east:57817 west:58817; do
+for c in east:21817 west:22817; do
     cluster ${c%:*} ${c#*:} 5000001 a100 ${c%:*}-g01 32 120000 accounting 'PartitionName=gpu Nodes=ALL MaxTime=2-0 Default=YES State=UP'
 done
 cp "$B"/expanse/etc/* /etc/slurm/     # the login node is expanse's
