@@ -250,6 +250,19 @@ def load_named(root: Path, name: str) -> dict[str, dict[str, Any]]:
     return entries
 
 
+def load_capture(root: Path) -> dict[str, Any]:
+    """Return what captures measure: section ``capture`` of the study's ``config/config.yaml``, validated.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not valid.
+    """
+    settings = read_yaml(root / "config" / "config.yaml")
+    validate(settings, _schema(root, "config"), "config/config.yaml")
+    return dict(settings["capture"])
+
+
 def load_site(root: Path, name: str) -> dict[str, Any]:
     """Read and validate the site file ``config/sites/{name}.yaml``.
 

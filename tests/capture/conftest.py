@@ -13,6 +13,7 @@ from tests.capture.stand_in import HELP, ROOT
 from gpuatlas.capture import run
 from gpuatlas.capture.ncu import Settings
 from gpuatlas.capture.plan import parse_mode
+from gpuatlas.capture.probe import Probed
 from gpuatlas.capture.program import Job
 from gpuatlas.capture.result import Request
 from gpuatlas.names import launch_key
@@ -130,9 +131,9 @@ def write_timeline(
 
 STEP = [*range(60), *range(20, 60), *range(60, 105), *range(60, 80)]
 SETTINGS = Settings(("SpeedOfLight", "LaunchStats"), ("dram__bytes_read.sum",), "kernel", "all", "none")
-SLOW = (200, 1.0)
+SLOW = Probed(200, 1.0, 10.0)
 """A probe by which a launch costs five seconds, so that a step takes several parts."""
-FAST = (27, 0.01)
+FAST = Probed(27, 0.01, 10.0)
 
 
 @pytest.fixture

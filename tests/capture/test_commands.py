@@ -35,9 +35,9 @@ def gpu(stand_in, tmp_path, recording):
     return make
 
 
-def _gpuatlas(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _gpuatlas(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gpuatlas.cli", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def _capture(tmp_path: Path, *more: str) -> list[str]:
@@ -188,6 +188,25 @@ def test_plan(tmp_path, recording):
     assert window["window"] == "the first 10 of the 145 launches of a step"
     assert window["coverage_time"] is None
     assert (window["gpu_hours"], window["configs_measured"]) == (None, 10)
+
+
+def test_plan_measures_what_the_configuration_names(tmp_path, recording):
+    write_timeline(tmp_path / "timing" / "timeline.parquet", recording, STEP)
+    cell = [
+        "--targets",
+        str(ROOT / "config/targets.yaml"),
+        "--target",
+        "opt1",
+        "--timing",
+        str(tmp_path / "timing"),
+    ]
+    done = _gpuatlas("plan", *cell, "--site", "expanse")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"passes a launch +about 27$", done.stdout, re.MULTILINE)
+    assert "opt1 takes no effect on V100 (compute capability below 8.0)" in " ".join(done.stderr.split())
+    elsewhere = _gpuatlas("plan", *cell, cwd=tmp_path)
+    assert elsewhere.returncode == 2
+    assert "give --section or --metric, or run this where config/config.yaml is" in elsewhere.stderr
 
 
 def test_plan_with_a_budget(tmp_path, recording):

@@ -1,11 +1,18 @@
+import json
+
 import pytest
 from tests.capture.stand_in import ROOT
 
 from gpuatlas.capture.cost import CostModel, estimate, seconds, shown
+from gpuatlas.capture.join import read_measured
 from gpuatlas.capture.plan import PART_S, charge, parse_mode, plan_configs, plan_first
 from gpuatlas.capture.timeline import Configuration, read_timeline, timeline_of
 from gpuatlas.errors import ConfigError
 
+RECORDINGS = [
+    ROOT / "resources" / "recordings" / "h200" / name
+    for name in ("baseline", "opt1", "opt2", "opt12", "compile")
+]
 TIMELINES = sorted((ROOT / "tests" / "data" / "measured" / "h200").glob("*/timeline.parquet"))
 
 
@@ -23,13 +30,30 @@ def test_default_sections_cost_what_was_measured():
     assert model.passes == 27
     assert 0.8 < model.launch_s(3000) < 1.2
     assert estimate([], ["metric"] * 12, step_ns=0, compiled=False).launch_s(3000) == pytest.approx(
-        0.35, abs=0.05
+        0.35, rel=0.3
     )
-    assert 0.04 < estimate([], ["metric"], step_ns=0, compiled=False).launch_s(3000) < 0.06
+    assert 0.03 < estimate([], ["metric"], step_ns=0, compiled=False).launch_s(3000) < 0.06
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: path.name)
+def test_launches_of_recorded_steps_cost_what_was_measured(recording):
+    plan = json.loads((recording / "plan.json").read_text())
+    step = read_timeline(recording / "timing" / "timeline.parquet")
+    mean = {one.key: one.duration_ns for one in step.configurations()}
+    measured = read_measured(recording / "report.ncu-repz").keys
+    took = sum(part["profile_s"] for part in plan["parts"])
+    assert CostModel(plan["passes"], 0).launches_s(mean[key] for key in measured) == pytest.approx(
+        took, rel=0.15
+    )
 
 
 def test_a_probe_replaces_the_guessed_passes():
     assert estimate(["section"], [], step_ns=0, compiled=False, passes=44).passes == 44
+
+
+def test_a_machine_on_which_the_probe_starts_fast_starts_fast():
+    slow, fast = (estimate(["s"], [], step_ns=2e9, compiled=False, probe_s=s).startup_s for s in (9.0, 3.0))
+    assert slow - fast == pytest.approx(12)
 
 
 def test_compiling_costs_start_up():
@@ -83,7 +107,7 @@ def test_a_larger_budget_covers_no_less_of_a_real_step(path):
         assert plan.seconds <= budget_s + 1e-6
         left = sum(one.time_ns for one in every if one.key in plan.left_out)
         covered.append(1 - left / timeline.gpu_time_ns)
-        assert covered[-1] >= covered[-2] - 1e-3  # how kernels fall into parts may cost as much
+        assert covered[-1] >= covered[-2] - 5e-3  # a large kernel that now fits may keep small ones out
     assert covered[-1] > 0.97
 
 

@@ -15,9 +15,10 @@ import pytest
 from tests.capture.conftest import FAST, SETTINGS, SLOW, STEP, calls, key_of, write_timeline
 from tests.capture.stand_in import ROOT
 
-from gpuatlas.capture import cost, run
+from gpuatlas.capture import run
 from gpuatlas.capture.join import read_measured
 from gpuatlas.capture.ncu import Settings, Stop
+from gpuatlas.capture.probe import Probed
 from gpuatlas.capture.result import Request
 from gpuatlas.errors import GpuatlasError, InputRefused, Interrupted
 from gpuatlas.tables import schema
@@ -215,12 +216,11 @@ def test_sigterm_ends_the_running_part_and_the_same_command_goes_on(stand_in, re
     assert run.capture(request, FAST, Stop())["coverage_time"] == 1.0
 
 
-def test_a_budget_states_its_coverage(stand_in, request_of, recording, monkeypatch):
-    monkeypatch.setattr(cost, "PROGRAM_S", 1.5)
+def test_a_budget_states_its_coverage(stand_in, request_of, recording):
     stand_in(step=STEP, launch_s=0.05)
     request = request_of(budget_s=4.0)
     # Measuring all 105 would take over five seconds, however fast the machine.
-    content = run.capture(request, (27, 0.05 / 0.8), Stop())
+    content = run.capture(request, Probed(27, 0.05, 0.75), Stop())
     assert 0.2 < content["coverage_time"] < 1
     assert content["unmatched_time"] == 0
     assert content["configs_measured"] < content["configs_total"]

@@ -23,7 +23,7 @@ def _record(**changed: object) -> Record:
 def test_finished_parts_are_found_again(tmp_path):
     state, discarded = open_state(tmp_path, IDENTITY)
     assert (state.records, discarded, state.predicted_s, state.passes) == ([], False, None, None)
-    state.predict(100.0)
+    state.predict(100.0, 9.0)
     for record in (_record(), _record(functions=("copy",), launches=5, again=13, second=(2, 4))):
         state.report(len(state.records)).write_bytes(b"report")
         state.add(record)
@@ -49,7 +49,7 @@ def test_parts_of_another_capture_are_discarded(tmp_path):
     state, _ = open_state(tmp_path, IDENTITY)
     state.report(0).write_bytes(b"report")
     state.add(_record())
-    state.predict(1.0)
+    state.predict(1.0, 9.0)
     other, discarded = open_state(tmp_path, IDENTITY | {"target": "opt2"})
     assert discarded
     assert other.records == []

@@ -3,10 +3,10 @@
 Kernel replay runs a launch once a pass, and before each pass restores what the launch overwrites and flushes
 the caches. So a launch costs::
 
-    launch_s + passes * (pass_s + REPLAY * duration)
+    passes * (PASS_S + REPLAY * duration)
 
 Measured with Nsight Compute 2025.3.1 on H200s: 0.8 to 1.2 s a launch for the default sections and a few
-metrics (27 passes), 0.35 s for 12 metrics (11 passes), 0.04 to 0.06 s for up to five (one pass).
+metrics (27 passes), 0.35 s for 12 metrics (11 passes), 0.03 to 0.06 s for up to five (one pass).
 """
 
 import re
@@ -16,14 +16,14 @@ from math import ceil
 
 from gpuatlas.errors import ConfigError
 
-LAUNCH_S = 0.015
-"""Seconds a launch costs whatever is measured: setting up, saving memory, evaluating rules."""
-PASS_S = 0.034
+PASS_S = 0.04
 """Seconds a pass costs beside the launch itself."""
 REPLAY = 2.0
 """GPU time of a pass over that of the launch: the launch, and about as much to restore its memory."""
-PROGRAM_S = 20.0
-"""Seconds until the profiled program is ready: imports, context, weights, under the profiler."""
+PROBE_S = 10.0
+"""Seconds that a program of one kernel takes to start under the profiler, torch's import included."""
+PROGRAM = 2.0
+"""What the training program takes to start, over that: it also imports the optimiser and loads cuDNN."""
 COMPILE_S = 20.0
 """Further seconds of a network that the timing has compiled, and that is taken from the compiler's cache."""
 STEPS = 4.0
@@ -54,7 +54,7 @@ class CostModel:
 
     def launch_s(self, duration_ns: float) -> float:
         """Return the seconds that measuring one launch of `duration_ns` takes."""
-        return self.scale * (LAUNCH_S + self.passes * (PASS_S + REPLAY * duration_ns * 1e-9))
+        return self.scale * self.passes * (PASS_S + REPLAY * duration_ns * 1e-9)
 
     def launches_s(self, durations_ns: Iterable[float]) -> float:
         """Return the seconds that measuring these launches takes, without the start-up."""
@@ -68,6 +68,7 @@ def estimate(
     step_ns: float,
     compiled: bool,
     passes: int | None = None,
+    probe_s: float = PROBE_S,
 ) -> CostModel:
     """Return the model before anything was measured.
 
@@ -79,9 +80,11 @@ def estimate(
         GPU time of a step, in ns.
     compiled
         Whether the network is compiled first.
+    probe_s
+        Seconds that the probe took to start on this machine.
     """
     guessed = ceil(PASSES_A_SECTION * len(sections) + PASSES_A_METRIC * (len(metrics) if not sections else 0))
-    startup = PROGRAM_S + (COMPILE_S if compiled else 0.0) + STEPS * step_ns * 1e-9
+    startup = PROGRAM * probe_s + (COMPILE_S if compiled else 0.0) + STEPS * step_ns * 1e-9
     return CostModel(passes or max(1, guessed), startup)
 
 

@@ -36,10 +36,10 @@ def examine(scratch: Path, site: Mapping[str, Any] | None, *, probing: bool) -> 
 def _probe(scratch: Path) -> Finding:
     try:
         with ncu.Stop().listening() as stop:
-            passes, _ = probe(PROBE, scratch, stop, scratch / f"gpuatlas-probe-{os.getuid()}.log")
+            found = probe(PROBE, scratch, stop, scratch / f"gpuatlas-probe-{os.getuid()}.log")
     except GpuatlasError as error:
         what, _, ask = str(error).partition(": ")
         return Finding(
             "probe", "refused", what, "a capture would fail in the same way, after a longer wait", ask
         )
-    return Finding("probe", "ok", f"counters were read from a kernel ({passes} passes)")
+    return Finding("probe", "ok", f"counters were read from a kernel ({found.passes} passes)")

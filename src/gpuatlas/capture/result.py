@@ -127,6 +127,7 @@ def _content(
         "foreign_launches": coverage.foreign,
         "budget_s": request.budget_s,
         "predicted_s": state.predicted_s,
+        "probe_s": state.probe_s,
         "spent_s": state.spent_s,
         "passes": plan.cost.passes,
         "sections": list(settings.sections),

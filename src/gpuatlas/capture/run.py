@@ -15,7 +15,7 @@ from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import CostModel, estimate, shown
 from gpuatlas.capture.join import read_measured, require_matched, require_order, require_second
 from gpuatlas.capture.plan import Part, Plan, plan_first
-from gpuatlas.capture.probe import find_ncu
+from gpuatlas.capture.probe import Probed, find_ncu
 from gpuatlas.capture.program import command
 from gpuatlas.capture.represent import places
 from gpuatlas.capture.result import SCHEMA, Request, finish
@@ -65,17 +65,21 @@ class Session:
 
 
 def first_estimate(
-    timeline: Timeline, settings: ncu.Settings, *, compiled: bool, probed: tuple[int | None, float]
+    timeline: Timeline, settings: ncu.Settings, *, compiled: bool, probed: Probed
 ) -> CostModel:
     """Return the model of a capture's cost before its first part."""
-    passes, scale = probed
     model = estimate(
-        settings.sections, settings.metrics, step_ns=timeline.gpu_time_ns, compiled=compiled, passes=passes
+        settings.sections,
+        settings.metrics,
+        step_ns=timeline.gpu_time_ns,
+        compiled=compiled,
+        passes=probed.passes,
+        probe_s=probed.startup_s,
     )
-    return replace(model, scale=scale)
+    return replace(model, scale=probed.scale)
 
 
-def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) -> dict[str, Any]:
+def capture(request: Request, probed: Probed, stop: ncu.Stop) -> dict[str, Any]:
     """Run what is missing of a capture and write its report, plan and environment record.
 
     Parameters
@@ -109,7 +113,7 @@ def capture(request: Request, probed: tuple[int | None, float], stop: ncu.Stop) 
     session = Session(request, timeline, tool, state, first, stop)
     plan = session.plan()
     if state.predicted_s is None:
-        state.predict(plan.seconds)
+        state.predict(plan.seconds, probed.startup_s)
     _announce(plan, state)
     with console.progress() as progress:
         task = progress.add_task("profiling", total=plan.launches + state.launches, completed=state.launches)

@@ -72,6 +72,7 @@ class State:
     folder: Path
     records: list[Record] = field(default_factory=list)
     predicted_s: float | None = None
+    probe_s: float | None = None
     given_up: GivenUp | None = None
 
     def report(self, number: int) -> Path:
@@ -93,10 +94,10 @@ class State:
         write_json(self.folder / f"part-{len(self.records):03d}.json", asdict(record))
         self.records.append(record)
 
-    def predict(self, seconds: float) -> None:
-        """Keep the prediction that was made before the first part."""
-        self.predicted_s = seconds
-        write_json(self.folder / "prediction.json", {"predicted_s": seconds})
+    def predict(self, seconds: float, probe_s: float) -> None:
+        """Keep the prediction made before the first part, and the start-up of the probe behind it."""
+        self.predicted_s, self.probe_s = seconds, probe_s
+        write_json(self.folder / "prediction.json", {"predicted_s": seconds, "probe_s": probe_s})
 
     @property
     def spent_s(self) -> float:
@@ -156,7 +157,8 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
             path.unlink()
         write_json(known, identity)
         return State(folder), bool(stale)
-    state = State(folder, predicted_s=(_read(folder / "prediction.json") or {}).get("predicted_s"))
+    said = _read(folder / "prediction.json") or {}
+    state = State(folder, predicted_s=said.get("predicted_s"), probe_s=said.get("probe_s"))
     while (held := _read(folder / f"part-{len(state.records):03d}.json")) is not None:
         if not state.report(len(state.records)).is_file():
             break

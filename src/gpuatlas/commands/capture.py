@@ -1,6 +1,7 @@
 """Plan and run captures, and ask a machine whether it can be profiled."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,6 +25,7 @@ Sections = Annotated[list[str] | None, typer.Option("--section", help="A section
 Metrics = Annotated[list[str] | None, typer.Option("--metric", help="A further metric; repeat.")]
 Site = Annotated[str | None, typer.Option(help="Name of a file in config/sites.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_NOTHING = "Nothing to measure: give --section or --metric"
 _MARKS = {"ok": "ok", "warning": "!", "refused": "✗", "unknown": "?"}
 
 
@@ -97,7 +99,7 @@ def capture(
         scratch=scratch,
     )
     if not section and not metric:
-        raise ConfigError("Nothing to measure: give --section or --metric.")
+        raise ConfigError(f"{_NOTHING}.")
     with locked(request.state), Stop().listening() as stop:
         try:
             _preflight(scratch, None)
@@ -137,15 +139,31 @@ def plan(
     site: Site = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a capture would measure and cost, without a GPU."""
+    """Say what a capture would measure and cost, without a GPU.
+
+    Without --section and --metric, what config/config.yaml in this folder names is measured.
+    """
     from gpuatlas.capture.cost import seconds, shown
     from gpuatlas.capture.forecast import SECTIONS, forecast
     from gpuatlas.capture.plan import parse_mode
-    from gpuatlas.config import load_site, nearest
+    from gpuatlas.config import load_capture, load_named, load_site, nearest
+    from gpuatlas.workload.targets import load_target
 
     slurm = None
+    if not section and not metric:
+        if not Path("config/config.yaml").is_file():
+            raise ConfigError(f"{_NOTHING}, or run this where config/config.yaml is.")
+        held = load_capture(Path.cwd())
+        section, metric = held["sections"], held["metrics"]
     if site is not None:
-        slurm = load_site(Path.cwd(), site).get("slurm")
+        told = load_site(Path.cwd(), site)
+        slurm = told.get("slurm")
+        needed = ".".join(map(str, load_target(targets, target).min_cc))
+        known = load_named(Path.cwd(), "architectures")
+        for name in told["architectures"]:
+            if float(known[name]["compute_capability"]) < float(needed):
+                label = known[name]["label"]
+                console.note(f"Note: {target} takes no effect on {label} (compute capability below {needed})")
     found = forecast(
         timing / "timeline.parquet",
         targets,
@@ -168,7 +186,7 @@ def plan(
         f"launch configurations{again}, {found.launches_total} launches a step)",
         f"passes a launch       about {found.passes}",
         f"time                  about {shown(found.predicted_s)} in {_counted(found.parts, 'part')}",
-        f"GPU time covered      {100 * found.coverage_time:.1f} %"
+        f"GPU time covered      {math.floor(1000 * found.coverage_time) / 10:.1f} %"
         if found.coverage_time is not None
         else found.window,
     ]
