@@ -25,6 +25,8 @@ def capture(columns=None, *, weight=None, classes=("gemm", "gemm", "elementwise"
     }
     return Capture(
         Cell("h200", "opt1", "recorded", manifest=MANIFEST),
+        np.arange(3, dtype=np.int32),
+        ("ka", "kb", "kc"),
         np.array(["a", "b", "c"]),
         np.array(classes),
         np.array([1.0, 1.0, 1.0] if weight is None else weight),

@@ -136,6 +136,40 @@ def test_totals_of_a_step_of_which_whole_classes_are_unmeasured_are_null(recorde
     assert not_comparable(cell) == "50% of the step's GPU time was profiled; a verdict needs 80%"
 
 
+def test_totals_can_be_made_again_from_the_weights(recorded, tmp_path):
+    assert pq.read_table(recorded / "compare" / "weights.parquet").num_rows == 0, "windows weigh nothing"
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    launches = pq.read_table(studies.table(recorded, "launches", "h200", "opt1"), partitioning=None)
+    keys, times = launches["key"].to_pylist(), [time or 1.0 for time in launches["duration_ns"].to_pylist()]
+    # The step launches all three times, and twice an element-wise kernel that was not measured.
+    left = [sum(times) / 20] * 2
+    share = {"time": 3 * sum(times) / (3 * sum(times) + sum(left)), "launches": 0.99}
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage=share)
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    names = ["known"] * 3 * len(keys) + ["vectorized_elementwise_kernel"] * 2
+    write_timeline(timeline, [*keys * 3, "x", "x"], [*times * 3, *left], names)
+    compare(tmp_path)
+    weights = pq.read_table(tmp_path / "compare" / "weights.parquet").to_pylist()
+    assert {(row["architecture"], row["target"]) for row in weights} == {("h100", "opt1")}
+    (unmeasured,) = [row for row in weights if not row["measured"]]
+    assert (unmeasured["key"], unmeasured["class"]) == ("x", "elementwise")
+    assert (unmeasured["launch_id"], unmeasured["launches"], unmeasured["weight"]) == (None, 2, None)
+    summary = {
+        row["metric"]: row["value"]
+        for row in pq.read_table(tmp_path / "compare" / "summary.parquet").to_pylist()
+        if (row["architecture"], row["target"], row["scope"]) == ("h100", "opt1", "step")
+    }
+    assert sum(row["launches"] for row in weights) == summary["launches"] == 3 * len(keys) + 2
+    assert sum(row["gpu_time_ns"] for row in weights) == pytest.approx(summary["gpu_time"])
+    metrics = pq.read_table(studies.table(tmp_path, "metrics", "h100", "opt1"), partitioning=None).to_pylist()
+    counted = {
+        row["launch_id"]: row["value"] for row in metrics if row["metric"] == "smsp__inst_executed.sum"
+    }
+    again = sum(row["weight"] * counted[row["launch_id"]] for row in weights if row["measured"])
+    assert again == pytest.approx(summary["instructions"])
+    assert again > 3 * sum(counted.values()), "those of its class stand for the unmeasured one"
+
+
 def test_every_launch_measured_counts_once_whatever_it_took(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b", "a", "a"], [5.0, 3.0, 5.0, 50.0])

@@ -14,7 +14,7 @@ DESIGN = {
     "phase pass_index",
     "timings": "variant repeat steps step_ms data_ms sm_mhz_before sm_mhz_after throttle host_hash",
     "steps": "step epoch loss step_ms data_ms peak_bytes",
-    "weights": "key launches gpu_time_ns measured launch_id",
+    "weights": "architecture target launch_id key class measured launches gpu_time_ns weight",
     "compare": "architecture target scope name metric value unit coverage window source reason",
     "verdicts": "claim architecture target kind status measured expected tolerance unit coverage window evidence "
     "explanation inputs",

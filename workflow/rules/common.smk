@@ -49,6 +49,7 @@ COMPARISONS = [
     "stalls",
     "roofline",
     "priority",
+    "weights",
 ]
 STAGE_SOURCES = {
     "convert": ["ncurep/*.py", "ncurep/*.c", "tables/*.py", "names.py", "capture/refused.py"],

@@ -38,6 +38,8 @@ class Capture:
 
     Attributes
     ----------
+    ids, keys
+        Identifier in the tables, and launch configuration.
     kernels
         Normalised demangled names.
     classes
@@ -55,6 +57,8 @@ class Capture:
     """
 
     cell: Cell
+    ids: npt.NDArray[np.int32]
+    keys: tuple[str, ...]
     kernels: npt.NDArray[np.str_]
     classes: npt.NDArray[np.str_]
     weight: Floats
@@ -179,6 +183,8 @@ def load_capture(results: Path, cell: Cell) -> Capture:
         columns["gpu_ns"] = _a_weight(weights.time, weight)
     return Capture(
         cell=cell,
+        ids=ids,
+        keys=tuple(keys),
         kernels=np.asarray([normalise(name) for name in names]),
         classes=np.asarray(classes),
         weight=weight,

@@ -1,7 +1,7 @@
 """Tidy rows and how they are written: Parquet and CSV beside it, whole or not at all."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,16 @@ def row(cell: Cell, scope: str, name: str, metric: str, figure: Figure) -> Row:
     )
 
 
-def write_rows(folder: Path, name: str, rows: Iterable[Row], sources: Mapping[str, str]) -> None:
-    """Write ``{name}.parquet`` and ``{name}.csv`` in the shape of COMPARE, with the sources' SHA-256."""
-    entries = [asdict(r) for r in rows]
-    kind = schema.with_metadata(schema.COMPARE, {"sources": _lines(sources)})
-    write_table(folder, name, pa.Table.from_pylist(entries, schema=kind))
+def write_rows(
+    folder: Path,
+    name: str,
+    rows: Iterable[Mapping[str, Any]],
+    sources: Mapping[str, str],
+    shape: pa.Schema = schema.COMPARE,
+) -> None:
+    """Write rows as ``{name}.parquet`` and ``{name}.csv`` in the given shape, with the sources' SHA-256."""
+    kind = schema.with_metadata(shape, {"sources": _lines(sources)})
+    write_table(folder, name, pa.Table.from_pylist(list(rows), schema=kind))
 
 
 def write_table(folder: Path, name: str, table: pa.Table) -> None:

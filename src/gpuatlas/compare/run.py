@@ -1,7 +1,9 @@
 """The comparison as one step: every cell's tables in, results/compare/ out."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from gpuatlas import console
 from gpuatlas.compare.breakdown import absent_rows, class_rows, kernel_rows, summary_rows
@@ -13,6 +15,8 @@ from gpuatlas.compare.rows import Row, sources_of, write_rows
 from gpuatlas.compare.stalls import stall_rows
 from gpuatlas.compare.study import load_study
 from gpuatlas.compare.unprofiled import quality_path, timing_path, unprofiled_rows
+from gpuatlas.compare.weightrows import weight_rows
+from gpuatlas.tables import schema
 
 TABLES: dict[str, Callable[[Capture], Iterator[Row]]] = {
     "summary": summary_rows,
@@ -47,6 +51,7 @@ def compare(results: Path) -> dict[str, int]:
     """
     study = load_study(results)
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    weights: list[dict[str, Any]] = []
     read: list[Path] = []
     with console.progress() as progress:
         task = progress.add_task("comparing captures", total=len(study.cells))
@@ -57,11 +62,13 @@ def compare(results: Path) -> dict[str, int]:
                 capture = load_capture(results, cell)
                 for name, build in TABLES.items():
                     rows[name].extend(build(capture))
+                weights.extend(weight_rows(capture))
                 read.extend(table_path(results, name, cell) for name in ("launches", "metrics", "rules"))
             rows["summary"].extend(unprofiled_rows(cell, results))
             read += [timing_path(results, cell), quality_path(results, cell)]
             progress.advance(task)
     sources = sources_of(results, read)
     for name, found in rows.items():
-        write_rows(results / "compare", name, found, sources)
-    return {name: len(found) for name, found in rows.items()}
+        write_rows(results / "compare", name, map(asdict, found), sources)
+    write_rows(results / "compare", "weights", weights, sources, schema.WEIGHTS)
+    return {name: len(found) for name, found in rows.items()} | {"weights": len(weights)}

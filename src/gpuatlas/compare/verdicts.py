@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def write_claims(results: Path, claims_file: Path) -> dict[str, int]:
     write_table(folder, "verdicts", pa.Table.from_pylist(entries, schema=kind))
     checks = [_check_entry(result, v.claim) for v in verdicts for result in v.results]
     write_table(folder, "checks", pa.Table.from_pylist(checks, schema=schema.with_metadata(CHECKS, {})))
-    write_rows(folder, "reported", _reported(claims), {})
+    write_rows(folder, "reported", map(asdict, _reported(claims)), {})
     write_text(folder / "verdicts.md", markdown(claims, verdicts))
     counts = Counter(verdict.status for verdict in verdicts)
     return {status: counts.get(status, 0) for status in STATUSES}
@@ -207,6 +208,8 @@ def markdown(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
         "Partly: a number changes the way that the claim says, but by another amount; or some of a claim's",
         "checks hold and others do not, or could not be measured. No verdict rests on a profile of less than",
         f"{LEAST_COVERAGE:.0%} of a step's GPU time.",
+        "",
+        "Coverage: how much of a step's GPU time was profiled; of two cells that are compared, the lesser.",
         "",
         SIGNS,
         "",

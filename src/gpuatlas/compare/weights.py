@@ -7,7 +7,7 @@ ones of their kernel class, in proportion to GPU time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Unmeasured:
+    """A launch configuration that a capture left out: its kernel class, launches and GPU time in ns."""
+
+    key: str
+    kernel_class: str
+    launches: int
+    time: float
+
+
+@dataclass(frozen=True)
 class Weights:
     """What a step's figures are made with.
 
@@ -50,6 +60,8 @@ class Weights:
         The same, of launches of its own configuration alone.
     class_time, class_launches
         GPU time and number of all of the step's launches, by kernel class.
+    unmeasured
+        The configurations of which nothing was measured.
     """
 
     weight: Floats
@@ -58,6 +70,7 @@ class Weights:
     own: Represented
     class_time: dict[str, float]
     class_launches: dict[str, int]
+    unmeasured: tuple[Unmeasured, ...]
 
 
 def read_step(
@@ -135,4 +148,15 @@ def weigh(step: Step, keys: Sequence[str], classes: Sequence[str]) -> Weights:
             weight[where] *= by_time
             time[where] *= by_time
             launches[where] *= class_launches[name] / own.launches[where].sum()
-    return Weights(weight, time, launches, own, class_time, class_launches)
+    return Weights(weight, time, launches, own, class_time, class_launches, _unmeasured(step, keys, of_step))
+
+
+def _unmeasured(step: Step, keys: Sequence[str], classes: Sequence[str]) -> tuple[Unmeasured, ...]:
+    """Return the configurations of a step that are not among `keys`, in the order of their first launches."""
+    found: dict[str, Unmeasured] = {}
+    measured = set(keys)
+    for key, kernel_class, time in zip(step.keys, classes, step.times.tolist(), strict=True):
+        if key not in measured:
+            before = found.get(key, Unmeasured(key, kernel_class, 0, 0.0))
+            found[key] = replace(before, launches=before.launches + 1, time=before.time + time)
+    return tuple(found.values())

@@ -191,13 +191,25 @@ STEPS = pa.schema(
 
 WEIGHTS = pa.schema(
     [
+        _field("architecture", pa.string(), "GPU of the cell"),
+        _field("target", pa.string(), "optimisation target of the cell"),
+        _field(
+            "launch_id", pa.int32(), "the measured launch; null for a configuration that was not measured"
+        ),
         _field("key", pa.string(), "launch configuration"),
-        _field("launches", pa.int32(), "how often the step launches it"),
-        _field("gpu_time_ns", pa.float64(), "GPU time of all its launches in the step, in ns"),
+        _field("class", _WORD, "kernel class"),
         _field("measured", pa.bool_(), "whether the capture measured this configuration"),
-        _field("launch_id", pa.int32(), "the launch that measured it; null if none"),
+        _field("launches", pa.int32(), "how many launches of its configuration in the step it stands for"),
+        _field("gpu_time_ns", pa.float64(), "their unprofiled GPU time in ns"),
+        _field(
+            "weight",
+            pa.float64(),
+            "what its counters count in the step's totals, unmeasured configurations of its class included; "
+            "null where not measured",
+        ),
     ]
 )
+"""What each measured launch of a whole step stands for: a total is the sum of its counters times `weight`."""
 
 COMPARE = pa.schema(
     [
