@@ -203,7 +203,7 @@ def test_plan_measures_what_the_configuration_names(tmp_path, recording):
     done = _gpuatlas("plan", *cell, "--site", "expanse")
     assert done.returncode == 0, done.stderr
     assert re.search(r"passes a launch +about 27$", done.stdout, re.MULTILINE)
-    assert "opt1 takes no effect on V100 (compute capability below 8.0)" in " ".join(done.stderr.split())
+    assert "opt1 takes no effect on V100 (compute capability 7.0)" in " ".join(done.stderr.split())
     elsewhere = _gpuatlas("plan", *cell, cwd=tmp_path)
     assert elsewhere.returncode == 2
     assert "give --section or --metric, or run this where config/config.yaml is" in elsewhere.stderr

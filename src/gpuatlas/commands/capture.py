@@ -158,12 +158,14 @@ def plan(
     if site is not None:
         told = load_site(Path.cwd(), site)
         slurm = told.get("slurm")
-        needed = ".".join(map(str, load_target(targets, target).min_cc))
+        needed = load_target(targets, target).min_cc
         known = load_named(Path.cwd(), "architectures")
-        for name in told["architectures"]:
-            if float(known[name]["compute_capability"]) < float(needed):
-                label = known[name]["label"]
-                console.note(f"Note: {target} takes no effect on {label} (compute capability below {needed})")
+        for one in (known[name] for name in told["architectures"]):
+            capability = one["compute_capability"]
+            if tuple(map(int, capability.split("."))) < needed:
+                console.note(
+                    f"Note: {target} takes no effect on {one['label']} (compute capability {capability})"
+                )
     found = forecast(
         timing / "timeline.parquet",
         targets,
@@ -186,7 +188,7 @@ def plan(
         f"launch configurations{again}, {found.launches_total} launches a step)",
         f"passes a launch       about {found.passes}",
         f"time                  about {shown(found.predicted_s)} in {_counted(found.parts, 'part')}",
-        f"GPU time covered      {math.floor(1000 * found.coverage_time) / 10:.1f} %"
+        f"GPU time covered      {_floored(100 * found.coverage_time)} %"
         if found.coverage_time is not None
         else found.window,
     ]
@@ -244,6 +246,11 @@ def _show(findings: "Sequence[Finding]") -> None:
             for label, text in (("why", finding.why), ("ask", finding.ask)):
                 if text:
                     console.say(f"{'':17}{label}: {text}")
+
+
+def _floored(percent: float) -> str:
+    """Return a percentage that says 100 of nothing less."""
+    return f"{math.floor(round(10 * percent, 6)) / 10:.1f}"
 
 
 def _counted(number: int, what: str) -> str:
