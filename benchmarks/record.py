@@ -180,7 +180,7 @@ def _publish(cell: Cell) -> None:
     print(
         f"{len(names)} launches, dgrad {sum('dgrad' in name for name in names)}, "
         f"wgrad {sum('wgrad' in name for name in names)}; coverage {plan['coverage_time']}, "
-        f"unmatched {plan['unmatched_time']}, predicted {plan['predicted_s']:.0f} s, real "
+        f"unmatched {plan['unmatched_time']}, predicted {plan['predicted_s'] or 0:.0f} s, real "
         f"{plan['spent_s']:.0f} s; flags {plan['flags']}",
         flush=True,
     )

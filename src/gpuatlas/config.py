@@ -269,7 +269,7 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If there is no such site, or its file or GPUATLAS_ACCOUNT is not valid.
+        If there is no such site, or its file, config/architectures.yaml or GPUATLAS_ACCOUNT is not valid.
     """
     path = root / "config" / "sites" / f"{name}.yaml"
     known = _site_names(root)
@@ -277,6 +277,9 @@ def load_site(root: Path, name: str) -> dict[str, Any]:
         raise ConfigError(f"config key 'site': there is no config/sites/{name}.yaml{nearest(name, known)}")
     site, schema = read_yaml(path), _schema(root, "site")
     validate(site, schema, f"config/sites/{name}.yaml")
+    missing = "{!r} is not in config/architectures.yaml"
+    architectures = load_named(root, "architectures")
+    _check_names(f"sites/{name}.yaml", "architectures", site["architectures"], architectures, missing)
     slurm = site.get("slurm")
     if slurm and slurm["stop_warning_s"] >= 60 * slurm["time_limit_min"]:
         raise ConfigError(
@@ -334,10 +337,6 @@ def resolve(config: Mapping[str, Any], root: Path) -> Study:
     site = detect_site(root) if settings["site"] == "auto" else settings["site"]
     used = {entry["site"] for entry in architectures.values() if "site" in entry}
     sites = {name: load_site(root, name) for name in sorted(used | ({site} - {"all"}) | {"local"})}
-    for name, entry in sites.items():
-        given = entry["architectures"]
-        missing = "{!r} is not in config/architectures.yaml"
-        _check_names(f"sites/{name}.yaml", "architectures", given, architectures, missing)
     if not (root / settings["recordings_dir"]).is_dir():
         raise ConfigError(
             f"config/config.yaml: key 'recordings_dir': there is no folder {settings['recordings_dir']!r}; "

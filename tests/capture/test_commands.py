@@ -204,9 +204,18 @@ def test_plan_measures_what_the_configuration_names(tmp_path, recording):
     assert done.returncode == 0, done.stderr
     assert re.search(r"passes a launch +about 27$", done.stdout, re.MULTILINE)
     assert "opt1 takes no effect on V100 (compute capability 7.0)" in " ".join(done.stderr.split())
+    for part in ("config", "workflow/schemas"):
+        shutil.copytree(ROOT / part, tmp_path / "study" / part)
+    configuration = tmp_path / "study" / "config" / "config.yaml"
+    text = configuration.read_text().replace("mode: configs", "mode: first:90\n  budget: 1m")
+    configuration.write_text(text)
+    told = json.loads(_gpuatlas("plan", *cell, "--json", cwd=configuration.parents[1]).stdout)
+    assert (told["mode"], told["passes"]) == ("first:90", 27)
+    assert told["predicted_s"] <= 60
+    assert 0 < told["launches"] < 90
     elsewhere = _gpuatlas("plan", *cell, cwd=tmp_path)
     assert elsewhere.returncode == 2
-    assert "give --section or --metric, or run this where config/config.yaml is" in elsewhere.stderr
+    assert "give --section or --metric, or run this where a config/config.yaml names some" in elsewhere.stderr
 
 
 def test_plan_with_a_budget(tmp_path, recording):

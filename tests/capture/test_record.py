@@ -84,13 +84,13 @@ def test_a_recording_from_end_to_end(gpu, tmp_path):
 
 
 def test_a_recording_that_is_stopped_goes_on_from_the_archive(gpu, tmp_path):
-    # By the model, launches of seconds make parts of a few kernels; the second one hangs until the time is over.
+    # By the model, launches of a minute make parts of a few kernels; the second one hangs until the time is over.
     timeline = tmp_path / "timing" / "opt1" / "timeline.parquet"
     rows = pq.read_table(timeline)
     slow = rows.set_column(
         rows.column_names.index("duration_ns"),
         rows.schema.field("duration_ns"),
-        [[5e9 * (number + 1) / len(STEP) for number in STEP]],
+        [[1e11 * (number + 1) / len(STEP) for number in STEP]],
     )
     pq.write_table(slow, timeline)
     folder = gpu(fails=[None, None, "hang"])

@@ -235,6 +235,16 @@ def test_a_budget_below_one_part(stand_in, request_of):
     stand_in(step=STEP)
     with pytest.raises(GpuatlasError, match="budget"):
         run.capture(request_of(budget_s=20.0), SLOW, Stop())
+    content = run.capture(request_of(), FAST, Stop())
+    assert content["predicted_s"] > 20, "what bought nothing is no prediction"
+
+
+def test_a_lost_prediction_is_not_made_up(stand_in, request_of):
+    stand_in(step=STEP)
+    request = request_of()
+    assert run.capture(request, FAST, Stop())["predicted_s"] > 20
+    (request.state / "prediction.json").unlink()
+    assert run.capture(request, FAST, Stop())["predicted_s"] is None
 
 
 def test_a_window_is_a_window(stand_in, request_of, recording):

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from gpuatlas.capture.state import GivenUp, Record, open_state
 
 IDENTITY = {"target": "opt1", "sections": ["SpeedOfLight"]}
@@ -84,6 +86,14 @@ def test_a_record_of_another_version_or_kind_does_not_count(tmp_path):
         {"again": 3, "second": [3]},
         {"second": [0]},
         {"launches": 2.5},
+        {"modelled_s": 0},
+        {"startup_s": -5},
+        {"profile_s": "ten"},
+        {"profile_s": float("nan")},
+        {"passes": {"x": 3}},
+        {"lost": [1]},
+        {"functions": "gemm"},
+        {"further": 1},
     ):
         state, _ = open_state(tmp_path, IDENTITY)
         assert state.records == []
@@ -95,6 +105,29 @@ def test_a_record_of_another_version_or_kind_does_not_count(tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))
         assert open_state(tmp_path, IDENTITY)[0].records == [], changed
         assert not (tmp_path / "part-001.json").exists(), "it may be of another plan"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "[1]",
+        "",
+        '{"predicted_s": "ten", "probe_s": 9}',
+        '{"predicted_s": NaN, "probe_s": 9}',
+        '{"predicted_s": -1, "probe_s": 9}',
+        '{"predicted_s": 1e999, "probe_s": 9}',
+        '{"predicted_s": 100}',
+        "[" * 100_000,
+    ],
+    ids=range(8),
+)
+def test_a_damaged_prediction_is_none(tmp_path, damaged):
+    state, _ = open_state(tmp_path, IDENTITY)
+    state.predict(100.0, 9.0)
+    again, _ = open_state(tmp_path, IDENTITY)
+    assert (again.predicted_s, again.probe_s) == (100.0, 9.0)
+    (tmp_path / "prediction.json").write_text(damaged)
+    assert open_state(tmp_path, IDENTITY)[0].predicted_s is None
 
 
 def test_a_record_without_second_measurements_counts(tmp_path):

@@ -170,6 +170,19 @@ def test_totals_can_be_made_again_from_the_weights(recorded, tmp_path):
     assert again > 3 * sum(counted.values()), "those of its class stand for the unmeasured one"
 
 
+def test_a_measured_configuration_without_gpu_time_adds_nothing(recorded, tmp_path):
+    studies.write_study(tmp_path, {"h100/opt1": "captured"})
+    launches = pq.read_table(studies.table(recorded, "launches", "h200", "opt1"), partitioning=None)
+    keys, times = launches["key"].to_pylist(), [time or 1.0 for time in launches["duration_ns"].to_pylist()]
+    studies.add_step(tmp_path, recorded, "h100/opt1", like="opt1", coverage={"time": 1.0, "launches": 1.0})
+    timeline = tmp_path / "cells" / "h100" / "opt1" / "timing" / "timeline.parquet"
+    write_timeline(timeline, keys * 2, [0.0, *times[1:]] * 2, [None, *keys[1:]] * 2)
+    compare(tmp_path)
+    rows = pq.read_table(tmp_path / "compare" / "weights.parquet").to_pylist()
+    assert rows[0]["gpu_time_ns"] == 0
+    assert sum(row["gpu_time_ns"] for row in rows) == pytest.approx(2 * sum(times[1:]))
+
+
 def test_every_launch_measured_counts_once_whatever_it_took(tmp_path):
     path = tmp_path / "timeline.parquet"
     write_timeline(path, ["a", "b", "a", "a"], [5.0, 3.0, 5.0, 50.0])

@@ -73,8 +73,8 @@ def forecast(
         If the timeline or the targets cannot be read, the timeline is of another target, or the budget does
         not reach one part.
     """
-    step = read_timeline(timeline, target)
     compiled = load_target(targets, target).compile != "none"
+    step = read_timeline(timeline, target)
     cost = estimate(sections, metrics, step_ns=step.gpu_time_ns, compiled=compiled)
     if mode.first is None:
         plan = plan_step(step, cost, budget_s=budget_s)

@@ -15,8 +15,8 @@ from gpuatlas.capture.cost import CostModel
 from gpuatlas.capture.timeline import Configuration, Timeline
 from gpuatlas.errors import ConfigError
 
-PART_S = 200.0
-"""Aimed-at seconds of a part: each repeats the start-up of about half a minute; an interruption loses one."""
+PART_S = 180.0
+"""Aimed-at seconds of a part without its start-up, which each repeats; an interruption loses one."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def plan_configs(
     else:
         # A further part costs a start-up, a kernel of many configurations many measurements: other kernels
         # may be worth more. What covers most is taken.
-        dense = sorted(groups, key=lambda name: -times[name] / costs[name])
-        most = range(1, max(1, int(budget_s // cost.startup_s)) + 1)
+        dense = sorted(groups, key=lambda name: -times[name] / max(costs[name], 1e-9))
+        most = range(1, max(1, min(len(order), int(budget_s // max(cost.startup_s, 1.0)))) + 1)
         plans = [
             _fill(names, costs, cost.startup_s, budget_s, parts) for names in (order, dense) for parts in most
         ]
@@ -167,7 +167,7 @@ def _fill(
     total = 0.0
     for name in order:
         own = costs[name]
-        fits = bool(parts) and parts[-1][1] + own + startup_s <= PART_S
+        fits = bool(parts) and parts[-1][1] + own <= PART_S
         added = own if fits else own + startup_s
         if total + added > budget_s or (not fits and len(parts) == most):
             continue
@@ -203,7 +203,7 @@ def plan_first(
         start, modelled = at, 0.0
         while at < end:
             own = cost.launch_s(timeline.durations_ns[at])
-            over = modelled and modelled + own + cost.startup_s > PART_S
+            over = modelled and modelled + own > PART_S
             broke = budget_s is not None and spent + modelled + own + cost.startup_s > budget_s
             if over or broke:
                 break

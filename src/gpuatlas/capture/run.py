@@ -112,7 +112,7 @@ def capture(request: Request, probed: Probed, stop: ncu.Stop) -> dict[str, Any]:
     first = first_estimate(timeline, request.settings, compiled=target.compile != "none", probed=probed)
     session = Session(request, timeline, tool, state, first, stop)
     plan = session.plan()
-    if state.predicted_s is None:
+    if state.predicted_s is None and not state.records and plan.parts:
         state.predict(plan.seconds, probed.startup_s)
     _announce(plan, state)
     with console.progress() as progress:

@@ -157,8 +157,10 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
             path.unlink()
         write_json(known, identity)
         return State(folder), bool(stale)
-    said = _read(folder / "prediction.json") or {}
-    state = State(folder, predicted_s=said.get("predicted_s"), probe_s=said.get("probe_s"))
+    state = State(folder)
+    said = _read(folder / "prediction.json")
+    if said is not None and all(_is_seconds(said.get(name)) for name in ("predicted_s", "probe_s")):
+        state.predicted_s, state.probe_s = said["predicted_s"], said["probe_s"]
     while (held := _read(folder / f"part-{len(state.records):03d}.json")) is not None:
         if not state.report(len(state.records)).is_file():
             break
@@ -170,9 +172,9 @@ def open_state(folder: Path, identity: dict[str, Any]) -> tuple[State, bool]:
         if path.name >= f"part-{len(state.records):03d}":
             path.unlink()
     told = _read(folder / _NO_SECOND)
-    if told is not None:
+    if told is not None and _is_seconds(told.get("seconds")):
         with suppress(KeyError, TypeError, ValueError):
-            state.given_up = GivenUp(str(told["reason"]), int(told["part"]), float(told["seconds"]))
+            state.given_up = GivenUp(str(told["reason"]), int(told["part"]), told["seconds"])
     return state, False
 
 
@@ -183,19 +185,33 @@ def _record(held: dict[str, Any]) -> Record | None:
         named = tuple(functions) if functions is not None else None
         lost, second = tuple(held.pop("lost")), tuple(held.pop("second", ()))
         record = Record(functions=named, lost=lost, second=second, **held)
-    except (KeyError, TypeError):
+        passes = [*map(int, record.passes), *record.passes.values()]
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    numbers = (record.launches, record.skip or 0, record.count or 0, record.again or 2, *record.second)
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        return None
-    ranged = record.skip is None or record.count is not None
-    known = (record.again or 2) >= 2 and (record.again is not None or not record.second)
-    return record if ranged and known and all(at < record.launches for at in record.second) else None
+    numbers = (record.launches, record.skip or 0, record.count or 0, record.again or 2, *second, *passes)
+    times = (record.modelled_s, record.startup_s, record.profile_s)
+    sound = (
+        not isinstance(functions, str)
+        and all(isinstance(name, str) for name in (*(named or ()), *lost))
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and all(map(_is_seconds, times))
+        and record.modelled_s > 0
+        and (record.skip is None or record.count is not None)
+        and (record.again or 2) >= 2
+        and (record.again is not None or not second)
+        and all(at < record.launches for at in second)
+    )
+    return record if sound else None
+
+
+def _is_seconds(value: object) -> bool:
+    """Whether a value that was read is a time that can be: no NaN, nothing endless."""
+    return type(value) in (int, float) and 0 <= value < 1e9  # type: ignore[operator]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return held if isinstance(held, dict) else None

@@ -12,9 +12,11 @@ import typer
 
 from gpuatlas import console
 from gpuatlas.errors import ConfigError, MachineRefused
+from gpuatlas.files import read_json
 
 if TYPE_CHECKING:
     from gpuatlas.capture.preflight import Finding
+    from gpuatlas.workload.targets import Target
 
 Targets = Annotated[Path, typer.Option("--targets", help="The targets' YAML file.")]
 TargetName = Annotated[str, typer.Option("--target", help="Which target of it.")]
@@ -92,8 +94,8 @@ def capture(
         job=job,
         timeline=timing / "timeline.parquet",
         mode=parse_mode(mode),
-        budget_s=seconds(budget) if budget else None,
-        settings=Settings(tuple(section or ()), tuple(metric or ()), replay, cache_control, clock_control),
+        budget_s=seconds(budget) if budget is not None else None,
+        settings=Settings(_once(section), _once(metric), replay, cache_control, clock_control),
         state=state / "capture",
         out=out,
         scratch=scratch,
@@ -114,10 +116,10 @@ def capture(
         written = run(request, probed, stop)
     for flag in written["flags"]:
         console.note(f"Note: {flag}")
-    covered = written["coverage_time"]
+    covered, predicted = written["coverage_time"], written["predicted_s"]
     console.say(
         f"{written['launches_measured']} launches measured in {written['spent_s'] / 60:.1f} min "
-        f"(predicted {written['predicted_s'] / 60:.1f}); "
+        f"(predicted {'nothing' if predicted is None else f'{predicted / 60:.1f}'}); "
         + (
             f"coverage {100 * covered:.2f} % of the step's GPU time"
             if covered is not None
@@ -132,7 +134,7 @@ def plan(
     targets: Targets,
     target: TargetName,
     timing: Timing,
-    mode: Mode = "configs",
+    mode: Annotated[str | None, typer.Option(help="configs (as without it), first:N or first:inf.")] = None,
     budget: Budget = None,
     section: Sections = None,
     metric: Metrics = None,
@@ -141,39 +143,34 @@ def plan(
 ) -> None:
     """Say what a capture would measure and cost, without a GPU.
 
-    Without --section and --metric, what config/config.yaml in this folder names is measured.
+    Without --section and --metric, it plans what config/config.yaml in this folder says under 'capture': also
+    its mode and budget, unless given.
     """
     from gpuatlas.capture.cost import seconds, shown
     from gpuatlas.capture.forecast import SECTIONS, forecast
     from gpuatlas.capture.plan import parse_mode
-    from gpuatlas.config import load_capture, load_named, load_site, nearest
+    from gpuatlas.config import load_capture, load_site, nearest
     from gpuatlas.workload.targets import load_target
 
     slurm = None
-    if not section and not metric:
-        if not Path("config/config.yaml").is_file():
-            raise ConfigError(f"{_NOTHING}, or run this where config/config.yaml is.")
+    if not section and not metric and Path("config/config.yaml").is_file():
         held = load_capture(Path.cwd())
         section, metric = held["sections"], held["metrics"]
+        mode, budget = mode or held["mode"], budget if budget is not None else held.get("budget")
+    if not section and not metric:
+        raise ConfigError(f"{_NOTHING}, or run this where a config/config.yaml names some under 'capture'.")
     if site is not None:
         told = load_site(Path.cwd(), site)
         slurm = told.get("slurm")
-        needed = load_target(targets, target).min_cc
-        known = load_named(Path.cwd(), "architectures")
-        for one in (known[name] for name in told["architectures"]):
-            capability = one["compute_capability"]
-            if tuple(map(int, capability.split("."))) < needed:
-                console.note(
-                    f"Note: {target} takes no effect on {one['label']} (compute capability {capability})"
-                )
+        _note_gpus(told["architectures"], load_target(targets, target), timing)
     found = forecast(
         timing / "timeline.parquet",
         targets,
         target,
-        mode=parse_mode(mode),
-        budget_s=seconds(budget) if budget else None,
-        sections=tuple(section or ()),
-        metrics=tuple(metric or ()),
+        mode=parse_mode(mode or "configs"),
+        budget_s=seconds(budget) if budget is not None else None,
+        sections=_once(section),
+        metrics=_once(metric),
         slurm=slurm,
     )
     for name in [one for one in section or () if one not in SECTIONS]:
@@ -246,6 +243,26 @@ def _show(findings: "Sequence[Finding]") -> None:
             for label, text in (("why", finding.why), ("ask", finding.ask)):
                 if text:
                     console.say(f"{'':17}{label}: {text}")
+
+
+def _note_gpus(architectures: Sequence[str], target: "Target", timing: Path) -> None:
+    """Say where a site's GPUs make a plan worth less than it seems."""
+    from gpuatlas.config import load_named
+
+    known, beside = load_named(Path.cwd(), "architectures"), timing / "environment.json"
+    held = read_json(beside, "time the cell again") if beside.is_file() else {}
+    timed = (held.get("gpu") or {}).get("cc")
+    for one in (known[name] for name in architectures):
+        label, capability = one["label"], one["compute_capability"]
+        if tuple(map(int, capability.split("."))) < target.min_cc:
+            console.note(f"Note: {target.name} takes no effect on {label} (compute capability {capability})")
+        if timed not in (None, capability):
+            console.note(f"Note: the timeline is of compute capability {timed}: a first idea of {label}")
+
+
+def _once(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return names without their repetitions, in order."""
+    return tuple(dict.fromkeys(names or ()))
 
 
 def _floored(percent: float) -> str:

@@ -110,6 +110,11 @@ def table_path(results: Path, table: str, cell: Cell) -> Path:
     return folder / "part.parquet"
 
 
+def timeline_path(results: Path, cell: Cell) -> Path:
+    """Return where a cell's timeline lies."""
+    return results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
+
+
 def _read(results: Path, table: str, cell: Cell, columns: list[str]) -> pa.Table:
     path = table_path(results, table, cell)
     if not path.is_file():
@@ -169,7 +174,7 @@ def load_capture(results: Path, cell: Cell) -> Capture:
             )
     _add_metrics(metrics, position, columns, present)
     keys = launches["key"].to_pylist()
-    timeline = results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
+    timeline = timeline_path(results, cell)
     launched = (cell.manifest.get("step") or {}).get("launches")
     classes = [classify(name) for name in names]
     weight, weights = np.ones(len(ids)), None

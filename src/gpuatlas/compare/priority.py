@@ -53,7 +53,6 @@ def priority_rows(capture: Capture) -> Iterator[Row]:
         yield row(cell, "kernel", name, "time_share", Figure(share(capture, mask)))
         for kind, percent in estimates.items():
             where = mask & ~np.isnan(percent)
-            mean = (
-                Figure(float(np.average(percent[where], weights=time[where]))) if where.any() else NO_ESTIMATE
-            )
+            timed = time[where].sum() > 0
+            mean = Figure(float(np.average(percent[where], weights=time[where]))) if timed else NO_ESTIMATE
             yield row(cell, "kernel", name, f"speedup_{kind}", mean)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuatlas import console
 from gpuatlas.compare.breakdown import absent_rows, class_rows, kernel_rows, summary_rows
-from gpuatlas.compare.captures import Capture, load_capture, table_path
+from gpuatlas.compare.captures import Capture, load_capture, table_path, timeline_path
 from gpuatlas.compare.instructions import instruction_rows
 from gpuatlas.compare.priority import priority_rows
 from gpuatlas.compare.roofline import roofline_rows
@@ -64,6 +64,7 @@ def compare(results: Path) -> dict[str, int]:
                     rows[name].extend(build(capture))
                 weights.extend(weight_rows(capture))
                 read.extend(table_path(results, name, cell) for name in ("launches", "metrics", "rules"))
+                read.append(timeline_path(results, cell))
             rows["summary"].extend(unprofiled_rows(cell, results))
             read += [timing_path(results, cell), quality_path(results, cell)]
             progress.advance(task)

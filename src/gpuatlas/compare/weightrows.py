@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from gpuatlas.compare.captures import Capture
 
 
@@ -24,7 +26,7 @@ def weight_rows(capture: Capture) -> Iterator[dict[str, Any]]:
             "class": str(capture.classes[place]),
             "measured": True,
             "launches": round(float(launches[place])),
-            "gpu_time_ns": float(times[place]),
+            "gpu_time_ns": float(times[place]) if np.isfinite(times[place]) else None,
             "weight": float(capture.weight[place]),
         }
     for one in capture.step.unmeasured if capture.step is not None else ():

@@ -132,7 +132,8 @@ def weigh(step: Step, keys: Sequence[str], classes: Sequence[str]) -> Weights:
     """
     known = dict(zip(keys, classes, strict=True))
     of_step = [
-        known.get(key) or classify(normalise(name)) for key, name in zip(step.keys, step.names, strict=True)
+        known.get(key) or classify(normalise(name or ""))
+        for key, name in zip(step.keys, step.names, strict=True)
     ]
     class_time: dict[str, float] = {}
     class_launches: dict[str, int] = {}

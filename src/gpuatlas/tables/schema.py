@@ -200,7 +200,7 @@ WEIGHTS = pa.schema(
         _field("class", _WORD, "kernel class"),
         _field("measured", pa.bool_(), "whether the capture measured this configuration"),
         _field("launches", pa.int32(), "how many launches of its configuration in the step it stands for"),
-        _field("gpu_time_ns", pa.float64(), "their unprofiled GPU time in ns"),
+        _field("gpu_time_ns", pa.float64(), "their GPU time in ns; profiled where the step has no timeline"),
         _field(
             "weight",
             pa.float64(),
