@@ -99,6 +99,7 @@ def changed(tmp_path: Path, **slurm: object) -> Path:
     site["slurm"] |= slurm
     (tmp_path / "config/sites").mkdir(parents=True)
     (tmp_path / "config/sites/mine.yaml").write_text(yaml.safe_dump(site))
+    (tmp_path / "config/architectures.yaml").symlink_to(ROOT / "config/architectures.yaml")
     (tmp_path / "workflow").symlink_to(ROOT / "workflow")
     return tmp_path
 
