@@ -59,9 +59,11 @@ STAGE_SOURCES = {
         "publish/device.py",
         "tables/read.py",
         "capture/refused.py",
+        "capture/represent.py",
+        "compare/weights.py",
         "workload/evidence.py",
     ],
-    "compare": ["compare/*", "tables/schema.py", "tables/read.py", "names.py"],
+    "compare": ["compare/*", "capture/represent.py", "tables/schema.py", "tables/read.py", "names.py"],
     "quality": [
         "publish/quality.py",
         "publish/recording.py",

@@ -3,7 +3,7 @@
 Kernel replay runs a launch once a pass, and before each pass restores what the launch overwrites and flushes
 the caches. So a launch costs::
 
-    passes * (PASS_S + REPLAY * duration)
+    rules_s + passes * (PASS_S + REPLAY * duration)
 
 Measured with Nsight Compute 2025.3.1 on H200s: 0.8 to 1.2 s a launch for the default sections and a few
 metrics (27 passes), 0.35 s for 12 metrics (11 passes), 0.03 to 0.06 s for up to five (one pass).
@@ -16,8 +16,10 @@ from math import ceil
 
 from gpuatlas.errors import ConfigError
 
-PASS_S = 0.04
+PASS_S = 0.034
 """Seconds a pass costs beside the launch itself."""
+RULES_S = 0.17
+"""Seconds a launch costs beside its passes where sections are evaluated and their rules applied."""
 REPLAY = 2.0
 """GPU time of a pass over that of the launch: the launch, and about as much to restore its memory."""
 PROBE_S = 10.0
@@ -46,15 +48,18 @@ class CostModel:
         Seconds of a part before its first launch is measured, and after its last.
     scale
         Measured over modelled seconds of the launches so far on this machine; 1 before any.
+    rules_s
+        Seconds a launch costs beside its passes.
     """
 
     passes: int
     startup_s: float
     scale: float = 1.0
+    rules_s: float = 0.0
 
     def launch_s(self, duration_ns: float) -> float:
         """Return the seconds that measuring one launch of `duration_ns` takes."""
-        return self.scale * self.passes * (PASS_S + REPLAY * duration_ns * 1e-9)
+        return self.scale * (self.rules_s + self.passes * (PASS_S + REPLAY * duration_ns * 1e-9))
 
     def launches_s(self, durations_ns: Iterable[float]) -> float:
         """Return the seconds that measuring these launches takes, without the start-up."""
@@ -85,7 +90,7 @@ def estimate(
     """
     guessed = ceil(PASSES_A_SECTION * len(sections) + PASSES_A_METRIC * (len(metrics) if not sections else 0))
     startup = PROGRAM * probe_s + (COMPILE_S if compiled else 0.0) + STEPS * step_ns * 1e-9
-    return CostModel(passes or max(1, guessed), startup)
+    return CostModel(passes or max(1, guessed), startup, rules_s=RULES_S if sections else 0.0)
 
 
 def seconds(text: str) -> float:

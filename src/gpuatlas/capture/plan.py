@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpuatlas.capture.cost import CostModel
 from gpuatlas.capture.timeline import Configuration, Timeline
 from gpuatlas.errors import ConfigError
 
 PART_S = 180.0
 """Aimed-at seconds of a part without its start-up, which each repeats; an interruption loses one."""
+_UNITS = 2000
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,7 @@ def plan_configs(
     configurations
         Of the step, in any order.
     budget_s
-        Seconds that are left; kernels are taken by GPU time, or by GPU time a second of capture where that
-        covers more, while they fit. None for no limit.
+        Seconds that are left; those kernels are taken that cover the most GPU time within. None for no limit.
     done
         Base names that finished parts have measured.
     """
@@ -138,10 +140,14 @@ def plan_configs(
         # A further part costs a start-up, a kernel of many configurations many measurements: other kernels
         # may be worth more. What covers most is taken.
         dense = sorted(groups, key=lambda name: -times[name] / max(costs[name], 1e-9))
-        most = range(1, max(1, min(len(order), int(budget_s // max(cost.startup_s, 1.0)))) + 1)
-        plans = [
-            _fill(names, costs, cost.startup_s, budget_s, parts) for names in (order, dense) for parts in most
-        ]
+        most = max(1, min(len(order), int(budget_s // max(cost.startup_s, 1.0))))
+        plans = []
+        for number in range(1, most + 1):
+            best = _best(order, times, costs, budget_s - number * cost.startup_s)
+            filled = [*best, *(name for name in order if name not in best)]
+            plans += [
+                _fill(names, costs, cost.startup_s, budget_s, number) for names in (order, dense, filled)
+            ]
         parts = max(plans, key=lambda plan: sum(times[name] for names, _ in plan for name in names))
     taken = {name for names, _ in parts for name in names}
     left_out = {one.key for name in order if name not in taken for one in groups[name]}
@@ -157,6 +163,30 @@ def plan_configs(
         for names, modelled in parts
     )
     return Plan(planned, frozenset(left_out), cost)
+
+
+def _best(
+    order: Sequence[str], times: Mapping[str, float], costs: Mapping[str, float], room_s: float
+) -> list[str]:
+    """Return the kernels, in `order`, that cover the most GPU time in `room_s` seconds (a 0/1 knapsack).
+
+    Seconds are counted in `_UNITS`-ths of the room, rounded up.
+    """
+    if room_s <= 0:
+        return []
+    sizes = {name: math.ceil(costs[name] * _UNITS / room_s) for name in order}
+    most, takes = np.zeros(_UNITS + 1), {}
+    for name, size in sizes.items():
+        without = most.copy()
+        if size <= _UNITS:
+            most[size:] = np.maximum(most[size:], without[: _UNITS + 1 - size] + times[name])
+        takes[name] = most > without
+    chosen, left = [], _UNITS
+    for name in reversed(order):
+        if takes[name][left]:
+            chosen.append(name)
+            left -= sizes[name]
+    return chosen[::-1]
 
 
 def _fill(

@@ -119,7 +119,7 @@ def capture(
     covered, predicted = written["coverage_time"], written["predicted_s"]
     console.say(
         f"{written['launches_measured']} launches measured in {written['spent_s'] / 60:.1f} min "
-        f"(predicted {'nothing' if predicted is None else f'{predicted / 60:.1f}'}); "
+        f"(predicted {'unknown' if predicted is None else f'{predicted / 60:.1f}'}); "
         + (
             f"coverage {100 * covered:.2f} % of the step's GPU time"
             if covered is not None

@@ -112,7 +112,7 @@ def table_path(results: Path, table: str, cell: Cell) -> Path:
 
 def timeline_path(results: Path, cell: Cell) -> Path:
     """Return where a cell's timeline lies."""
-    return results / "cells" / cell.architecture / cell.target / "timing" / "timeline.parquet"
+    return results / "cells" / cell.name / "timing" / "timeline.parquet"
 
 
 def _read(results: Path, table: str, cell: Cell, columns: list[str]) -> pa.Table:
