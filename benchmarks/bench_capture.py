@@ -1,11 +1,11 @@
 """Is each launch configuration once as good as every launch, and what does it cost?
 
-    python benchmarks/bench_capture.py measure --target opt1 --size 64 --work FOLDER [--seconds 560] [--pack FILE.tar]
+    python benchmarks/bench_capture.py measure --target opt1 --size 128 --work FOLDER [--budget 25s] [--pack FILE.tar]
     python benchmarks/bench_capture.py show --work FOLDER [--size 64] [--recordings FOLDER]
 
 `measure` needs a GPU and Nsight Compute. It captures one training step twice, with five metrics: each launch
-configuration once (`configs`), and every launch (`first:inf`). It goes on where it was stopped, also from what
-FILE.tar holds. `show` needs neither: it compares the totals and writes benchmarks/capture.md.
+configuration once (`configs`), and every launch (`first:inf`); with `--budget` once more, what it buys of the
+configurations. It goes on where it was stopped, also from what FILE.tar holds. `show` needs neither: it compares the totals and writes benchmarks/capture.md.
 
 Without an argument, it shows what is recorded beside it (benchmarks/data/capture).
 """
@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.weights import read_step, weigh
+from gpuatlas.files import write_json
 from gpuatlas.names import normalise
 from gpuatlas.tables.convert import convert
 
@@ -94,14 +96,19 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
     ):
         return status
     metrics = [text for metric in METRICS.values() for text in ("--metric", metric)]
-    for name, mode in (("configs", "configs"), ("every", "first:inf")):
+    captures = {"configs": ["--mode", "configs"], "every": ["--mode", "first:inf"]}
+    if chosen.budget:
+        captures["budget"] = ["--mode", "configs", "--budget", chosen.budget]
+    for name, mode in captures.items():
         if (cell / name / "report.ncu-repz").exists():
             continue
         folders = ["--state", str(cell / ".state" / name), "--out", str(cell / name)]
-        if status := gpuatlas(
-            ["capture", *what, "--timing", str(timing), "--mode", mode, *metrics, *folders], end
-        ):
+        begun_before = (cell / ".state" / name).exists()
+        began = time.monotonic()
+        if status := gpuatlas(["capture", *what, "--timing", str(timing), *mode, *metrics, *folders], end):
             return status
+        command_s = None if begun_before else time.monotonic() - began
+        write_json(cell / name / "command.json", {"command_s": command_s, "note": chosen.note})
     return 0
 
 
@@ -421,6 +428,8 @@ def main() -> int:
     measuring.add_argument("--size", type=int, default=64)
     measuring.add_argument("--work", type=Path, required=True)
     measuring.add_argument("--device", default="cuda", help="cpu only with a stand-in for ncu")
+    measuring.add_argument("--budget", help="also capture what this buys, such as 25s")
+    measuring.add_argument("--note", help="what the page shall say of the machine")
     measuring.add_argument("--pack", type=Path, help="tar for what is measured")
     measuring.add_argument("--seconds", type=float, default=560.0)
     showing = commands.add_parser("show")

@@ -12,14 +12,14 @@ from tests.capture.stand_in import HELP, options
 
 from gpuatlas.capture import ncu
 from gpuatlas.capture.join import read_measured
-from gpuatlas.capture.messages import invocation, profiled
+from gpuatlas.capture.messages import MARKED, invocation, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
 
 EVERY = Part(None, None, None, 10, 8.0)
 SETTINGS = ncu.Settings(("SpeedOfLight", "LaunchStats"), ("dram__bytes_read.sum",), "kernel", "all", "none")
-MARKED = f"print({ncu.MARKED.format(0.001)!r})"
-PROGRAM = [sys.executable, "-c", f"import marked; marked.start(); marked.stop(); {MARKED}"]
+ENDED = f"print({MARKED.format(0.001)!r})"
+PROGRAM = [sys.executable, "-c", f"import marked; marked.start(); marked.stop(); {ENDED}"]
 STEP = [*range(20), 3, 5, 7, 3, 5, 7]
 
 
@@ -186,7 +186,7 @@ def test_an_unknown_option_is_refused_as_by_the_real_one(stand_in, tmp_path):
 def test_no_kernels_were_profiled(stand_in, tmp_path):
     stand_in(step=STEP)
     with pytest.raises(GpuatlasError, match="no kernel was profiled"):
-        _run(tmp_path, program=[sys.executable, "-c", MARKED])  # the range never starts
+        _run(tmp_path, program=[sys.executable, "-c", ENDED])  # the range never starts
     with pytest.raises(GpuatlasError, match="no kernel was profiled"):
         _run(tmp_path, Part(("no_such_kernel",), None, None, 1, 1.0))
 

@@ -28,7 +28,7 @@ PROGRAM = 2.0
 """What the training program takes to start, over that: it also imports the optimiser and loads cuDNN."""
 COMPILE_S = 20.0
 """Further seconds of a network that the timing has compiled, and that is taken from the compiler's cache."""
-STEPS = 4.0
+STEPS = 3.0
 """Warm-up, marked step and slack, in steps."""
 PASSES_A_SECTION = 3.0
 PASSES_A_METRIC = 0.9

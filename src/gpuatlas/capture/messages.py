@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from gpuatlas.errors import GpuatlasError, MachineRefused, OtherLaunches
 
+MARKED = "gpuatlas: the marked step took {:.3f} s"
+"""What a profiled program prints when it has ended its marked step."""
+
 
 class CountersRefused(MachineRefused):
     """The GPU's performance counters cannot be read here, whatever the command line says.
@@ -129,6 +132,7 @@ MESSAGES = (
 
 _LOST = re.compile(r"Unable to access the following \d+ metrics?: (.*?)\.?\s*$")
 _IDENTIFIED = re.compile(r"\d+:\d+:.+:(\d+)")
+_MARKED = re.compile(r"gpuatlas: the marked step took ([\d.]+) s")
 _PROFILED = re.compile(r'^==PROF== Profiling "(?P<name>.*)".*?(?:(?P<passes>\d+) pass(?:es)?)?\s*$')
 
 
@@ -147,6 +151,11 @@ def lost_metrics(text: str) -> list[str]:
             listed = re.split(r"\.\s+If profiling on", match[1])[0]
             found.update(dict.fromkeys(name.strip().rstrip(".") for name in listed.split(",")))
     return list(found)
+
+
+def marked(text: str) -> list[float]:
+    """Return the seconds of the marked steps that profiled programs have ended."""
+    return [float(found) for found in _MARKED.findall(text)]
 
 
 def profiled(line: str) -> tuple[str, int | None] | None:

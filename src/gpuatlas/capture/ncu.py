@@ -12,16 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuatlas.capture.messages import CountersRefused, diagnose, invocation, lost_metrics, profiled
+from gpuatlas.capture.messages import CountersRefused, diagnose, invocation, lost_metrics, marked, profiled
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import GpuatlasError, Interrupted, MachineRefused
 from gpuatlas.files import named
 
 GRACE_S = 15.0
 """Seconds that a stopped profiler gets to end before it is killed."""
-MARKED = "gpuatlas: the marked step took {:.3f} s"
-"""What a profiled program prints when it has ended its marked step."""
-_MARKED = re.compile(r"gpuatlas: the marked step took ([\d.]+) s")
 _ESSENTIAL = ("gpu__time_duration.sum",)
 """Metrics without which no weight can be given to a launch: losing one fails the capture."""
 
@@ -222,10 +219,10 @@ def run(
     essential = [name for name in outcome.lost if name in _ESSENTIAL]
     if essential:
         raise GpuatlasError(f"Nsight Compute lost {essential[0]}, which weighs every launch; see {log}")
-    marks = _MARKED.findall(text)
+    marks = marked(text)
     if not marks:
         raise GpuatlasError(f"The profiled program did not end its marked step; see {log}")
-    outcome.profile_s = min(float(marks[-1]), ended - began)
+    outcome.profile_s = min(marks[-1], ended - began)
     outcome.startup_s = ended - began - outcome.profile_s
     return outcome
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuatlas import console
 from gpuatlas.capture import ncu
 from gpuatlas.capture.cost import estimate
+from gpuatlas.capture.messages import MARKED
 from gpuatlas.capture.plan import Part
 from gpuatlas.errors import MachineRefused
 from gpuatlas.ncurep.report import outline
@@ -112,7 +113,7 @@ def main() -> None:
         if number == 0:
             began = time.monotonic()
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
-    print(ncu.MARKED.format(time.monotonic() - began), flush=True)  # noqa: T201
+    print(MARKED.format(time.monotonic() - began), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ def environment_record(prepared: Prepared, *, data_sha256: str | None) -> dict[s
     }
 
 
+@cache
 def installed_packages() -> list[str]:
     """Return ``name==version`` of every Python package here: inside an image, what the image holds."""
     found = {(d.metadata["Name"].lower(), d.version) for d in importlib.metadata.distributions()}
