@@ -31,7 +31,7 @@ from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.weights import read_step, weigh
-from gpuatlas.files import write_json
+from gpuatlas.files import read_json, write_json
 from gpuatlas.names import normalise
 from gpuatlas.tables.convert import convert
 
@@ -44,6 +44,8 @@ METRICS = {
     "tensor cycles": "sm__pipe_tensor_cycles_active.sum",
 }
 WINDOW = 500
+CHOSEN = {"configs": "all configurations", "budget": "within a budget"}
+"""Captures that are compared with that of every launch, as the page calls them."""
 
 
 @dataclass(frozen=True)
@@ -127,35 +129,61 @@ def totals(capture: Capture, amount: np.ndarray) -> dict[str, float]:
     return {label: float(np.nansum(capture.values[label] * amount)) for label in METRICS}
 
 
+def weighed(capture: Capture, timeline: Path) -> dict[str, float]:
+    """Return a capture's totals over its whole step, weighed as the comparison does.
+
+    What was not measured is stood for by its kernel class.
+    """
+    skips = skips_of(capture.plan["parts"])
+    step = read_step(capture.keys, timeline, capture.plan["coverage_time"], skips=skips)
+    known = dict(zip(step.keys, step.names, strict=True))
+    classes = [classify(normalise(known[key])) for key in capture.keys]
+    return totals(capture, weigh(step, capture.keys, classes).weight)
+
+
 def compare(folder: Path) -> dict:
-    """Compare the totals over the step of `configs`, weighted, with those of every launch."""
-    step = read_timeline(folder / "timing" / "timeline.parquet")
-    once, every = read(folder / "configs"), read(folder / "every")
-    stands = represent(step.keys, step.durations_ns, once.keys, skips_of(once.plan["parts"]))
-    estimated, true = totals(once, stands.amount), totals(every, np.ones(len(every.keys)))
+    """Compare the totals over the step of the chosen launches, weighed, with those of every launch."""
+    timeline = folder / "timing" / "timeline.parquet"
+    step = read_timeline(timeline)
+    every = read(folder / "every")
+    true = totals(every, np.ones(len(every.keys)))
+    chosen = {name: read(folder / name) for name in CHOSEN if (folder / name / "plan.json").exists()}
     return {
         "machine": machine_of(folder / "configs" / "environment.json"),
+        "note": command_of(folder / "every")["note"],
         "launches": len(step.keys),
         "configurations": len(set(step.keys)),
-        "configurations_measured": len(set(once.keys) & set(step.keys)),
-        "launches_measured": len(once.keys),
-        "coverage": once.plan["coverage_time"],
-        "scaled_time": stands.scaled_time,
-        "totals": {
-            label: {
-                "configs": estimated[label],
-                "every": true[label],
-                "error": estimated[label] / true[label] - 1 if true[label] else None,
+        "every": true,
+        "chosen": {
+            name: {
+                "configurations": len(set(capture.keys) & set(step.keys)),
+                "launches": len(capture.keys),
+                "second": sum(part.get("again") is not None for part in capture.plan["parts"]) > 0,
+                "coverage": capture.plan["coverage_time"],
+                "scaled_time": capture.plan["scaled_time"],
+                "errors": errors(weighed(capture, timeline), true),
             }
-            for label in METRICS
+            for name, capture in chosen.items()
         },
         "weights": weightings(step, every, true),
         "spread": spread(step, every, true["duration"]),
         "cost": {
             name: {key: capture.plan[key] for key in ("predicted_s", "spent_s", "passes", "parts")}
-            for name, capture in (("configs", once), ("every", every))
+            | {"command_s": command_of(folder / name)["command_s"]}
+            for name, capture in [*chosen.items(), ("every", every)]
         },
     }
+
+
+def command_of(folder: Path) -> dict:
+    """Return what `measure` noted of a capture's whole command: its seconds, and a word on the machine."""
+    path = folder / "command.json"
+    return read_json(path) if path.exists() else {"command_s": None, "note": None}
+
+
+def errors(estimated: dict[str, float], true: dict[str, float]) -> dict[str, float | None]:
+    """Return how far estimated totals are from the true ones, as a share of these; None of zero."""
+    return {label: estimated[label] / true[label] - 1 if true[label] else None for label in METRICS}
 
 
 def weightings(step: Timeline, every: Capture, true: dict[str, float]) -> dict[str, dict[str, float | None]]:
@@ -188,10 +216,7 @@ def weightings(step: Timeline, every: Capture, true: dict[str, float]) -> dict[s
         stands = represent(step.keys, step.durations_ns, [*places, *twice], passed)
         ways[f"GPU time, {len(twice)} second measurements"] = (chosen, stands.amount)
     return {
-        name: {
-            label: float((every.values[label][at] * amount).sum()) / true[label] - 1 if true[label] else None
-            for label in METRICS
-        }
+        name: errors({label: float((every.values[label][at] * amount).sum()) for label in METRICS}, true)
         for name, (at, amount) in ways.items()
     }
 
@@ -234,6 +259,7 @@ def sections_cost(folder: Path) -> dict:
     )
     return {
         "passes": plan["passes"],
+        "probe_s": plan.get("probe_s"),
         "predicted_s": plan["predicted_s"],
         "spent_s": plan["spent_s"],
         "launches": len(measured),
@@ -241,6 +267,19 @@ def sections_cost(folder: Path) -> dict:
         "configs_s": plan_step(step, cost).seconds,
         "every_s": plan_first(step, 0, cost).seconds,
     }
+
+
+def second_measurements(folder: Path) -> dict[str, float | None]:
+    """Return how far a recording's totals are off without its second measurements, as a share of those with them."""
+    capture, timeline = read(folder), folder / "timing" / "timeline.parquet"
+    passed = skips_of(capture.plan["parts"])
+    first = [at for at, skip in enumerate(passed) if not skip]
+    alone = Capture(
+        [capture.keys[at] for at in first],
+        {label: values[first] for label, values in capture.values.items()},
+        {**capture.plan, "parts": [{"launches": len(first)}]},
+    )
+    return errors(weighed(alone, timeline), weighed(capture, timeline))
 
 
 def windows(recordings: Path) -> dict | None:
@@ -251,14 +290,10 @@ def windows(recordings: Path) -> dict | None:
         return None
     steps, heads, times, shares = {}, {}, {}, {}
     for name, folder in folders.items():
-        capture = read(folder)
-        # As the comparison does it: what was not measured is stood for by its kernel class.
-        timeline, coverage = folder / "timing" / "timeline.parquet", capture.plan["coverage_time"]
-        step = read_step(capture.keys, timeline, coverage, skips=skips_of(capture.plan["parts"]))
-        known = dict(zip(step.keys, step.names, strict=True))
-        classes = [classify(normalise(known[key])) for key in capture.keys]
-        steps[name] = totals(capture, weigh(step, capture.keys, classes).weight)
-        shares[name] = step.times[:WINDOW].sum() / step.times.sum()
+        timeline = folder / "timing" / "timeline.parquet"
+        steps[name] = weighed(read(folder), timeline)
+        times_ns = np.array(read_timeline(timeline).durations_ns)
+        shares[name] = times_ns[:WINDOW].sum() / times_ns.sum()
         timed = pq.read_table(
             folder / "timing" / "timings.parquet", columns=["variant", "step_ms"]
         ).to_pylist()
@@ -275,7 +310,12 @@ def windows(recordings: Path) -> dict | None:
     }
 
 
-def page(results: dict[str, dict], window: dict | None, costs: dict[str, dict]) -> str:
+def page(
+    results: dict[str, dict],
+    window: dict | None,
+    costs: dict[str, dict],
+    second: dict[str, dict[str, float | None]],
+) -> str:
     """Return benchmarks/capture.md."""
     lines = [
         "# Each launch configuration once, against every launch",
@@ -292,19 +332,31 @@ def page(results: dict[str, dict], window: dict | None, costs: dict[str, dict]) 
             "By the recordings in resources/recordings. Seconds a launch are measured over the launches of the",
             "recording; the two whole steps are what the model of the cost, with this recording's scale and",
             "start-up, says of all configurations, second measurements included, and of every launch: that was",
-            "not measured. Predicted and real are of the capture itself, within its budget, predicted by an",
-            "earlier model of the cost.",
+            "not measured. Predicted and real are of the capture itself, within its budget; where the probe's",
+            "start-up is not given, by an earlier model of the cost.",
             "",
-            "| recording | passes a launch | launches measured | s a launch | predicted, s | real, s | each configuration, min | every launch, min | share |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| recording | passes a launch | launches measured | s a launch | probe's start-up, s | predicted, s | real, s | predicted/real | each configuration, min | every launch, min | share |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         lines += [
-            f"| {name} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | {row['predicted_s']:.0f} | "
-            f"{row['spent_s']:.0f} | {row['configs_s'] / 60:.1f} | "
+            f"| {name} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | "
+            f"{'–' if row['probe_s'] is None else format(row['probe_s'], '.1f')} | {row['predicted_s']:.0f} | "
+            f"{row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} | {row['configs_s'] / 60:.1f} | "
             f"{row['every_s'] / 60:.1f} | {row['configs_s'] / row['every_s']:.3f} |"
             for name, row in costs.items()
         ]
         lines.append("")
+    for name, row in second.items():
+        lines += [
+            f"## {name} at 128³ without its second measurements",
+            "",
+            "Its totals from the first launches alone, against those from all that were measured.",
+            "",
+            f"| {' | '.join(row)} |",
+            "|---:" * len(row) + "|",
+            f"| {' | '.join(_percent(error) for error in row.values())} |",
+            "",
+        ]
     if window is not None:
         lines += [
             f"## What the first {WINDOW} launches say of the channels-last layout (opt2 over baseline)",
@@ -327,47 +379,44 @@ def page(results: dict[str, dict], window: dict | None, costs: dict[str, dict]) 
 
 
 def _compared(name: str, found: dict) -> list[str]:
-    cost = found["cost"]
-    ratio = cost["configs"]["spent_s"] / cost["every"]["spent_s"]
+    cost, chosen = found["cost"], found["chosen"]
     lines = [
         f"## {name}: one step, {found['launches']} launches of {found['configurations']} configurations",
         "",
-        found["machine"] + ".",
+        found["machine"] + "." + (f" {found['note']}." if found["note"] else ""),
         "",
-        "| total over the step | configurations, weighted | every launch | error |",
-        "|---|---:|---:|---:|",
+        f"| total over the step | every launch | {' | '.join(f'{CHOSEN[one]}, error' for one in chosen)} |",
+        "|---|---:" + "|---:" * len(chosen) + "|",
     ]
-    for label, row in found["totals"].items():
-        lines.append(f"| {label} | {row['configs']:.6g} | {row['every']:.6g} | {_percent(row['error'])} |")
+    for label, true in found["every"].items():
+        shown = " | ".join(_percent(one["errors"][label]) for one in chosen.values())
+        lines.append(f"| {label} | {true:.6g} | {shown} |")
+    lines.append("")
+    for one, row in chosen.items():
+        lines.append(
+            f"* {CHOSEN[one].capitalize()}: {100 * row['coverage']:.2f} % of the step's GPU time in "
+            f"{row['configurations']} configurations, {row['launches']} launches, "
+            f"{'with' if row['second'] else 'without'} second measurements; "
+            f"{100 * row['scaled_time']:.1f} % is in launches that take a fifth longer or shorter than the one that "
+            "stands for them."
+        )
     lines += [
         "",
-        f"Coverage: {100 * found['coverage']:.2f} % of the step's GPU time "
-        f"({found['configurations_measured']} of {found['configurations']} configurations, "
-        f"{found['launches_measured']} launches measured); {100 * found['scaled_time']:.1f} % is in launches "
-        "that take a fifth longer or shorter than the one that stands for them. "
-        + (
-            "It holds second measurements."
-            if any(part.get("again") for part in cost["configs"]["parts"])
-            else "It holds no second measurements: what they give, the table of weights says."
-        ),
-        "",
-        "| capture | passes a launch | parts | start-up, s | launches, s | predicted, s | real, s | predicted/real |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| capture | passes a launch | start-up, s | launches, s | predicted, s | real, s | predicted/real | share of every launch's | whole command, s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for mode, row in cost.items():
         startup, profile = (sum(part[key] for part in row["parts"]) for key in ("startup_s", "profile_s"))
+        whole = f"{row['command_s']:.0f}" if row["command_s"] else "–"
         lines.append(
-            f"| {mode} | {row['passes']} | {len(row['parts'])} | {startup:.0f} | {profile:.0f} | "
-            f"{row['predicted_s']:.0f} | {row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} |"
+            f"| {CHOSEN.get(mode, 'every launch')} | {row['passes']} | {startup:.1f} | {profile:.1f} | "
+            f"{row['predicted_s']:.1f} | {row['spent_s']:.1f} | {row['predicted_s'] / row['spent_s']:.2f} | "
+            f"{row['spent_s'] / cost['every']['spent_s']:.3f} | {whole} |"
         )
-    profile = {mode: sum(part["profile_s"] for part in row["parts"]) for mode, row in cost.items()}
-    startup = sum(part["startup_s"] for part in cost["configs"]["parts"])
-    worth = startup / profile["every"] * sum(part["launches"] for part in cost["every"]["parts"])
     lines += [
         "",
-        f"Cost: {ratio:.3f} of every launch's; {profile['configs'] / profile['every']:.3f} without the start-up, "
-        f"which takes as long as {worth:.0f} launches do with these metrics, and as some twenty with the "
-        "sections of config/config.yaml (below).",
+        "Real is what the profiler's runs took by the clock, their start-up included; the whole command also "
+        "probes the counters, checks, merges and compresses.",
         "",
     ]
     if found["weights"]:
@@ -411,7 +460,10 @@ def show(chosen: argparse.Namespace) -> int:
     results = {folder.name: compare(folder) for folder in folders}
     recorded = sorted(path.parent for path in chosen.recordings.glob("*/report.ncu-repz"))
     whole = {folder.name: sections_cost(folder) for folder in recorded if not windowed(folder)}
-    text = page(results, windows(chosen.recordings), whole)
+    twice = sorted(path.parent for path in chosen.second.glob("*/report.ncu-repz"))
+    whole |= {f"{folder.name}, again": sections_cost(folder) for folder in twice}
+    second = {folder.name: second_measurements(folder) for folder in twice}
+    text = page(results, windows(chosen.recordings), whole, second)
     chosen.out.write_text(text, encoding="utf-8")
     print(text)
     return 0
@@ -435,6 +487,9 @@ def main() -> int:
     showing = commands.add_parser("show")
     for one in (showing, parser):
         one.add_argument("--work", type=Path, default=HERE / "data" / "capture")
+        one.add_argument(
+            "--second", type=Path, default=HERE / "data" / "second", help="with second measurements"
+        )
         one.add_argument("--out", type=Path, default=HERE / "capture.md", help="the page")
         one.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
     chosen = parser.parse_args()

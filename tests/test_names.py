@@ -47,7 +47,7 @@ def test_the_pairs_are_what_cupti_really_writes():
 def test_both_profilers_tell_the_same_launches_of_the_recorded_steps():
     """What Nsight Compute measured of a step is, launch by launch, in the timeline that CUPTI made of it."""
     recorded = [path.parent for path in (ROOT / "resources/recordings").glob("*/*/timing")]
-    recorded.append(ROOT / "benchmarks/data/capture/opt1_64/every")
+    recorded += (ROOT / "benchmarks/data/capture").glob("*/every")
     kernels = {}
     for folder in recorded:
         timing = folder / "timing" if (folder / "timing").is_dir() else folder.parent / "timing"

@@ -38,14 +38,15 @@ def test_configurations_weighted_are_every_launch(bench, stand_in, request_of, t
     shutil.copytree(tmp_path / "timing", folder / "timing")
     found = bench.compare(folder)
     assert found["launches"] == len(STEP)
-    assert found["coverage"] == 1
-    assert found["totals"]["duration"]["every"] > 0
-    assert found["totals"]["duration"]["error"] == pytest.approx(0, abs=1e-12)
-    assert found["totals"]["instructions"]["error"] == pytest.approx(0, abs=1e-12)
-    assert found["totals"]["SM cycles"]["error"] is None
-    text = bench.page({"opt1_64": found}, None, {})
+    configs = found["chosen"]["configs"]
+    assert configs["coverage"] == 1
+    assert found["every"]["duration"] > 0
+    assert configs["errors"]["duration"] == pytest.approx(0, abs=1e-12)
+    assert configs["errors"]["instructions"] == pytest.approx(0, abs=1e-12)
+    assert configs["errors"]["SM cycles"] is None
+    text = bench.page({"opt1_64": found}, None, {}, {})
     assert "| duration |" in text
-    assert "Coverage: 100.00 %" in text
+    assert "All configurations: 100.00 %" in text
     assert found["weights"]["number of launches"]["duration"] == pytest.approx(0, abs=1e-12)
     every = bench.read(folder / "every")
     every.values["duration"][STEP.index(STEP[0])] *= 2
@@ -71,5 +72,18 @@ def test_weights_by_gpu_time_mend_what_counts_miss(bench, stand_in, request_of, 
     errors = {way: row["duration"] for way, row in found["weights"].items()}
     assert errors["number of launches"] < -0.5
     assert errors["GPU time"] == errors["GPU time, 10 second measurements"] == pytest.approx(0)
-    assert found["totals"]["duration"]["error"] == pytest.approx(0)
-    assert found["launches_measured"] == 50
+    assert found["chosen"]["configs"]["errors"]["duration"] == pytest.approx(0)
+    assert found["chosen"]["configs"]["launches"] == 50
+
+
+def test_the_page_is_what_its_data_say(bench, tmp_path, monkeypatch):
+    page = tmp_path / "capture.md"
+    monkeypatch.setattr("sys.argv", ["bench_capture.py", "--out", str(page)])
+    assert bench.main() == 0
+    assert page.read_text() == (ROOT / "benchmarks" / "capture.md").read_text()
+
+
+def test_second_measurements_of_a_real_step_change_its_counters_and_not_its_time(bench):
+    missing = bench.second_measurements(ROOT / "benchmarks" / "data" / "second" / "opt2")
+    assert abs(missing["duration"]) < 0.01
+    assert missing["DRAM bytes"] > 0.1

@@ -133,13 +133,19 @@ def test_the_benchmark_measures_and_shows(gpu, tmp_path):
     work = tmp_path / "work"
     shutil.copytree(tmp_path / "timing" / "opt1", work / "opt1_16" / "timing")
     measure = ("measure", "--target", "opt1", *SMALL, "--work", work, "--pack", tmp_path / "out.tar")
+    measure = (*measure, "--budget", "60s", "--note", "No GPU is here")
     done = script("bench_capture.py", *measure)
     assert done.returncode == 0, done.stdout + done.stderr
     packed = unpack(tmp_path, "packed") / "opt1_16"
-    for name in ("configs", "every"):
+    for name in ("configs", "budget", "every"):
         assert (packed / name / "report.ncu-repz").stat().st_size > 0
     assert json.loads((packed / "every" / "plan.json").read_text())["mode"] == "first:inf"
     page = tmp_path / "capture.md"
     done = script("bench_capture.py", "show", "--work", tmp_path / "packed", "--out", page)
     assert done.returncode == 0, done.stderr
-    assert f"one step, {len(STEP)} launches" in page.read_text()
+    text = page.read_text()
+    assert f"one step, {len(STEP)} launches" in text
+    assert "No GPU is here." in text
+    rows = [line for line in text.splitlines() if line.startswith("| within a budget |")]
+    assert len(rows) == 1
+    assert float(rows[0].split("|")[-2]) > 0  # seconds of the whole command

@@ -22,8 +22,11 @@ RULES_S = 0.17
 """Seconds a launch costs beside its passes where sections are evaluated and their rules applied."""
 REPLAY = 2.0
 """GPU time of a pass over that of the launch: the launch, and about as much to restore its memory."""
-PROBE_S = 10.0
-"""Seconds that a program of one kernel takes to start under the profiler, torch's import included."""
+PROBE_S = 6.0
+"""Seconds that a program of one kernel takes to start under the profiler, torch's import included.
+
+4 to 7 on H200s; 7 to 10 where Python's packages have no bytecode, so that each start compiles them again.
+"""
 PROGRAM = 2.0
 """What the training program takes to start, over that: it also imports the optimiser and loads cuDNN."""
 COMPILE_S = 20.0
