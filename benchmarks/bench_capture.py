@@ -323,6 +323,20 @@ def page(
         "`python benchmarks/bench_capture.py` writes this page; `measure` makes its data on a GPU.",
         "",
     ]
+    lines += [
+        "| step | measured | coverage | largest error of a total | cost, share of every launch's | predicted/real |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for name, found in results.items():
+        every_s = found["cost"]["every"]["spent_s"]
+        for one, row in found["chosen"].items():
+            cost = found["cost"][one]
+            worst = max((error for error in row["errors"].values() if error is not None), key=abs)
+            lines.append(
+                f"| {name} | {CHOSEN[one]} | {100 * row['coverage']:.2f} % | {_percent(worst)} | "
+                f"{cost['spent_s'] / every_s:.3f} | {cost['predicted_s'] / cost['spent_s']:.2f} |"
+            )
+    lines.append("")
     for name, found in results.items():
         lines += _compared(name, found)
     if costs:
