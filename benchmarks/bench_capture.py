@@ -1,18 +1,18 @@
 """Is each launch configuration once as good as every launch, and what does it cost?
 
     python benchmarks/bench_capture.py measure --target opt1 --size 128 --work FOLDER [--budget 25s] [--pack FILE.tar]
-    python benchmarks/bench_capture.py show --work FOLDER [--size 64] [--recordings FOLDER]
+    python benchmarks/bench_capture.py show [--work FOLDER] [--recordings FOLDER] [--out PAGE.md]
 
 `measure` needs a GPU and Nsight Compute. It captures one training step twice, with five metrics: each launch
 configuration once (`configs`), and every launch (`first:inf`); with `--budget` once more, what it buys of the
-configurations. It goes on where it was stopped, also from what FILE.tar holds. `show` needs neither: it compares the totals and writes benchmarks/capture.md.
-
-Without an argument, it shows what is recorded beside it (benchmarks/data/capture).
+configurations. It goes on where it was stopped, also from what FILE.tar holds. `show`, or no argument at all, needs neither: it compares the totals of what is kept in
+benchmarks/data and writes benchmarks/capture.md.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,8 +44,8 @@ METRICS = {
     "tensor cycles": "sm__pipe_tensor_cycles_active.sum",
 }
 WINDOW = 500
-CHOSEN = {"configs": "all configurations", "budget": "within a budget"}
-"""Captures that are compared with that of every launch, as the page calls them."""
+CHOSEN = ("configs", "budget")
+"""Captures that are compared with that of every launch: all configurations, and what a budget buys of them."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,17 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
         if status := gpuatlas(["capture", *what, "--timing", str(timing), *mode, *metrics, *folders], end):
             return status
         command_s = None if begun_before else time.monotonic() - began
+        _slim(cell / name / "report.ncu-repz")
         write_json(cell / name / "command.json", {"command_s": command_s, "note": chosen.note})
     return 0
+
+
+def _slim(report: Path) -> None:
+    """Take out of a report what no total needs, and who measured it."""
+    slim = report.with_name("slim.ncu-repz")
+    options = ["--out", str(slim), "--redact", "--drop-instances"]
+    subprocess.run([sys.executable, "-m", "gpuatlas.cli", "slim", str(report), *options], check=True)
+    slim.replace(report)
 
 
 def machine_of(environment: Path) -> str:
@@ -168,7 +177,9 @@ def compare(folder: Path) -> dict:
         "weights": weightings(step, every, true),
         "spread": spread(step, every, true["duration"]),
         "cost": {
-            name: {key: capture.plan[key] for key in ("predicted_s", "spent_s", "passes", "parts")}
+            name: {
+                key: capture.plan[key] for key in ("budget_s", "predicted_s", "spent_s", "passes", "parts")
+            }
             | {"command_s": command_of(folder / name)["command_s"]}
             for name, capture in [*chosen.items(), ("every", every)]
         },
@@ -259,6 +270,7 @@ def sections_cost(folder: Path) -> dict:
     )
     return {
         "passes": plan["passes"],
+        "budget_s": plan["budget_s"],
         "probe_s": plan.get("probe_s"),
         "predicted_s": plan["predicted_s"],
         "spent_s": plan["spent_s"],
@@ -282,7 +294,7 @@ def second_measurements(folder: Path) -> dict[str, float | None]:
     return errors(weighed(alone, timeline), weighed(capture, timeline))
 
 
-def windows(recordings: Path) -> dict | None:
+def windows(recordings: Path, second: Path) -> dict | None:
     """Return what the first launches say of opt2 against baseline, beside what whole steps say."""
     folders = {name: recordings / name for name in ("baseline", "opt2")}
     firsts = {name: recordings / f"{name}_first{WINDOW}" for name in folders}
@@ -300,12 +312,15 @@ def windows(recordings: Path) -> dict | None:
         times[name] = float(np.median([row["step_ms"] for row in timed if row["variant"] == "autotune_off"]))
         first = read(firsts[name])
         heads[name] = totals(first, np.ones(len(first.keys)))
+    again = second / "opt2"
+    mended = weighed(read(again), again / "timing" / "timeline.parquet") if again.exists() else None
     labels = [label for label in METRICS if steps["baseline"][label] and heads["baseline"][label]]
     return {
         "machine": machine_of(folders["opt2"] / "environment.json"),
         "share": shares,
         "window": {label: heads["opt2"][label] / heads["baseline"][label] for label in labels},
         "step": {label: steps["opt2"][label] / steps["baseline"][label] for label in labels},
+        "mended": {label: mended[label] / steps["baseline"][label] for label in labels} if mended else None,
         "unprofiled": times["opt2"] / times["baseline"],
     }
 
@@ -333,7 +348,7 @@ def page(
             cost = found["cost"][one]
             worst = max((error for error in row["errors"].values() if error is not None), key=abs)
             lines.append(
-                f"| {name} | {CHOSEN[one]} | {100 * row['coverage']:.2f} % | {_percent(worst)} | "
+                f"| {name} | {_called(one, cost['budget_s'])} | {100 * row['coverage']:.2f} % | {_percent(worst)} | "
                 f"{cost['spent_s'] / every_s:.3f} | {cost['predicted_s'] / cost['spent_s']:.2f} |"
             )
     lines.append("")
@@ -349,11 +364,11 @@ def page(
             "not measured. Predicted and real are of the capture itself, within its budget; where the probe's",
             "start-up is not given, by an earlier model of the cost.",
             "",
-            "| recording | passes a launch | launches measured | s a launch | probe's start-up, s | predicted, s | real, s | predicted/real | each configuration, min | every launch, min | share |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| recording | budget, s | passes a launch | launches measured | s a launch | probe's start-up, s | predicted, s | real, s | predicted/real | each configuration, min | every launch, min | share |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         lines += [
-            f"| {name} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | "
+            f"| {name} | {row['budget_s']:.0f} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | "
             f"{'–' if row['probe_s'] is None else format(row['probe_s'], '.1f')} | {row['predicted_s']:.0f} | "
             f"{row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} | {row['configs_s'] / 60:.1f} | "
             f"{row['every_s'] / 60:.1f} | {row['configs_s'] / row['every_s']:.3f} |"
@@ -375,17 +390,20 @@ def page(
         lines += [
             f"## What the first {WINDOW} launches say of the channels-last layout (opt2 over baseline)",
             "",
-            "| total | first launches | whole step |",
-            "|---|---:|---:|",
+            "| total | first launches | whole step | whole step, opt2 with second measurements |",
+            "|---|---:|---:|---:|",
         ]
         lines += [
-            f"| {label} | {window['window'][label]:.3f} | {window['step'][label]:.3f} |"
+            f"| {label} | {window['window'][label]:.3f} | {window['step'][label]:.3f} | "
+            f"{format(window['mended'][label], '.3f') if window['mended'] else '–'} |"
             for label in window["step"]
         ]
         shares = " and ".join(f"{100 * share:.1f} % under {name}" for name, share in window["share"].items())
         lines += [
             "",
             f"These launches are {shares} of the step's GPU time: the window ends at another place of the network.",
+            "Both whole steps are recorded without second measurements; the last column takes opt2's from its second "
+            "capture.",
             f"Unprofiled step time: {window['unprofiled']:.3f} of the baseline's. {window['machine']}.",
             "",
         ]
@@ -394,12 +412,13 @@ def page(
 
 def _compared(name: str, found: dict) -> list[str]:
     cost, chosen = found["cost"], found["chosen"]
+    called = {one: _called(one, row["budget_s"]) for one, row in cost.items()}
     lines = [
         f"## {name}: one step, {found['launches']} launches of {found['configurations']} configurations",
         "",
         found["machine"] + "." + (f" {found['note']}." if found["note"] else ""),
         "",
-        f"| total over the step | every launch | {' | '.join(f'{CHOSEN[one]}, error' for one in chosen)} |",
+        f"| total over the step | every launch | {' | '.join(f'{called[one]}, error' for one in chosen)} |",
         "|---|---:" + "|---:" * len(chosen) + "|",
     ]
     for label, true in found["every"].items():
@@ -408,7 +427,7 @@ def _compared(name: str, found: dict) -> list[str]:
     lines.append("")
     for one, row in chosen.items():
         lines.append(
-            f"* {CHOSEN[one].capitalize()}: {100 * row['coverage']:.2f} % of the step's GPU time in "
+            f"* {called[one].capitalize()}: {100 * row['coverage']:.2f} % of the step's GPU time in "
             f"{row['configurations']} configurations, {row['launches']} launches, "
             f"{'with' if row['second'] else 'without'} second measurements; "
             f"{100 * row['scaled_time']:.1f} % is in launches that take a fifth longer or shorter than the one that "
@@ -423,7 +442,7 @@ def _compared(name: str, found: dict) -> list[str]:
         startup, profile = (sum(part[key] for part in row["parts"]) for key in ("startup_s", "profile_s"))
         whole = f"{row['command_s']:.0f}" if row["command_s"] else "–"
         lines.append(
-            f"| {CHOSEN.get(mode, 'every launch')} | {row['passes']} | {startup:.1f} | {profile:.1f} | "
+            f"| {called[mode]} | {row['passes']} | {startup:.1f} | {profile:.1f} | "
             f"{row['predicted_s']:.1f} | {row['spent_s']:.1f} | {row['predicted_s'] / row['spent_s']:.2f} | "
             f"{row['spent_s'] / cost['every']['spent_s']:.3f} | {whole} |"
         )
@@ -459,6 +478,12 @@ def _compared(name: str, found: dict) -> list[str]:
     return [*lines, ""]
 
 
+def _called(capture: str, budget_s: float | None) -> str:
+    if capture == "every":
+        return "every launch"
+    return "all configurations" if budget_s is None else f"within {budget_s:.0f} s"
+
+
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:+.2f} %"
 
@@ -477,7 +502,7 @@ def show(chosen: argparse.Namespace) -> int:
     twice = sorted(path.parent for path in chosen.second.glob("*/report.ncu-repz"))
     whole |= {f"{folder.name}, again": sections_cost(folder) for folder in twice}
     second = {folder.name: second_measurements(folder) for folder in twice}
-    text = page(results, windows(chosen.recordings), whole, second)
+    text = page(results, windows(chosen.recordings, chosen.second), whole, second)
     chosen.out.write_text(text, encoding="utf-8")
     print(text)
     return 0
@@ -499,14 +524,13 @@ def main() -> int:
     measuring.add_argument("--pack", type=Path, help="tar for what is measured")
     measuring.add_argument("--seconds", type=float, default=560.0)
     showing = commands.add_parser("show")
-    for one in (showing, parser):
-        one.add_argument("--work", type=Path, default=HERE / "data" / "capture")
-        one.add_argument(
-            "--second", type=Path, default=HERE / "data" / "second", help="with second measurements"
-        )
-        one.add_argument("--out", type=Path, default=HERE / "capture.md", help="the page")
-        one.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
-    chosen = parser.parse_args()
+    showing.add_argument("--work", type=Path, default=HERE / "data" / "capture")
+    showing.add_argument(
+        "--second", type=Path, default=HERE / "data" / "second", help="with second measurements"
+    )
+    showing.add_argument("--out", type=Path, default=HERE / "capture.md", help="the page")
+    showing.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
+    chosen = parser.parse_args(sys.argv[1:] or ["show"])
     return measure(chosen) if chosen.command == "measure" else show(chosen)
 
 

@@ -78,7 +78,7 @@ def test_weights_by_gpu_time_mend_what_counts_miss(bench, stand_in, request_of, 
 
 def test_the_page_is_what_its_data_say(bench, tmp_path, monkeypatch):
     page = tmp_path / "capture.md"
-    monkeypatch.setattr("sys.argv", ["bench_capture.py", "--out", str(page)])
+    monkeypatch.setattr("sys.argv", ["bench_capture.py", "show", "--out", str(page)])
     assert bench.main() == 0
     assert page.read_text() == (ROOT / "benchmarks" / "capture.md").read_text()
 

@@ -35,6 +35,8 @@ STEPS = 3.0
 """Warm-up, marked step and slack, in steps."""
 PASSES_A_SECTION = 3.0
 PASSES_A_METRIC = 0.9
+ONE_PASS = 5
+"""Metrics without sections that one pass takes, as with those of benchmarks/capture.md."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -91,9 +93,11 @@ def estimate(
     probe_s
         Seconds that the probe took to start on this machine.
     """
-    guessed = ceil(PASSES_A_SECTION * len(sections) + PASSES_A_METRIC * (len(metrics) if not sections else 0))
+    guessed = PASSES_A_SECTION * len(sections)
+    if not sections and len(metrics) > ONE_PASS:
+        guessed = PASSES_A_METRIC * len(metrics)
     startup = PROGRAM * probe_s + (COMPILE_S if compiled else 0.0) + STEPS * step_ns * 1e-9
-    return CostModel(passes or max(1, guessed), startup, rules_s=RULES_S if sections else 0.0)
+    return CostModel(passes or max(1, ceil(guessed)), startup, rules_s=RULES_S if sections else 0.0)
 
 
 def seconds(text: str) -> float:

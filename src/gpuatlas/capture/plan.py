@@ -134,12 +134,13 @@ def plan_configs(
     times = {name: sum(one.time_ns for one in own) for name, own in groups.items()}
     costs = {name: cost.launches_s(one.duration_ns for one in own) for name, own in groups.items()}
     order = sorted(groups, key=lambda name: -times[name])
+    dense = sorted(groups, key=lambda name: -times[name] / max(costs[name], 1e-9))
     if budget_s is None:
-        parts = _fill(order, costs, cost.startup_s, math.inf, len(order))
+        plans = [_fill(names, costs, cost.startup_s, math.inf, len(order)) for names in (order, dense)]
+        parts = min(plans, key=len)
     else:
         # A further part costs a start-up, a kernel of many configurations many measurements: other kernels
         # may be worth more. What covers most is taken.
-        dense = sorted(groups, key=lambda name: -times[name] / max(costs[name], 1e-9))
         most = max(1, min(len(order), int(budget_s // max(cost.startup_s, 1.0))))
         plans = []
         for number in range(1, most + 1):
