@@ -24,13 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from stages import deadline, gpuatlas, machine, pack
 
-from gpuatlas.capture.cost import CostModel
+from gpuatlas.capture.cost import CostModel, seconds
 from gpuatlas.capture.plan import plan_first
 from gpuatlas.capture.represent import represent, skips_of
 from gpuatlas.capture.second import plan_step
 from gpuatlas.capture.timeline import Timeline, function_base, read_timeline
 from gpuatlas.compare.kernels import classify
 from gpuatlas.compare.weights import read_step, weigh
+from gpuatlas.errors import ConfigError, GpuatlasError
 from gpuatlas.files import read_json, write_json
 from gpuatlas.names import normalise
 from gpuatlas.tables.convert import convert
@@ -73,7 +74,7 @@ def read(folder: Path) -> Capture:
     ):
         if metric in labels and value is not None:
             values[labels[metric]][launch] = value
-    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan = read_json(folder / "plan.json", "measure again")
     return Capture(launches["key"].to_pylist(), values, plan)
 
 
@@ -101,11 +102,14 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
     captures = {"configs": ["--mode", "configs"], "every": ["--mode", "first:inf"]}
     if chosen.budget:
         captures["budget"] = ["--mode", "configs", "--budget", chosen.budget]
+        plan = cell / "budget" / "plan.json"
+        if plan.exists() and (held := read_json(plan)["budget_s"]) != seconds(chosen.budget):
+            raise ConfigError(f"{plan.parent} was measured within {held:.0f} s; remove it to measure again")
     for name, mode in captures.items():
         if (cell / name / "report.ncu-repz").exists():
             continue
         folders = ["--state", str(cell / ".state" / name), "--out", str(cell / name)]
-        begun_before = (cell / ".state" / name).exists()
+        begun_before = any((cell / ".state" / name).glob("capture/part-*.json"))
         began = time.monotonic()
         if status := gpuatlas(["capture", *what, "--timing", str(timing), *mode, *metrics, *folders], end):
             return status
@@ -156,10 +160,10 @@ def compare(folder: Path) -> dict:
     step = read_timeline(timeline)
     every = read(folder / "every")
     true = totals(every, np.ones(len(every.keys)))
-    chosen = {name: read(folder / name) for name in CHOSEN if (folder / name / "plan.json").exists()}
+    chosen = {name: read(folder / name) for name in CHOSEN if (folder / name / "report.ncu-repz").exists()}
     return {
         "machine": machine_of(folder / "configs" / "environment.json"),
-        "note": command_of(folder / "every")["note"],
+        "note": command_of(folder / "every").get("note"),
         "launches": len(step.keys),
         "configurations": len(set(step.keys)),
         "every": true,
@@ -180,7 +184,7 @@ def compare(folder: Path) -> dict:
             name: {
                 key: capture.plan[key] for key in ("budget_s", "predicted_s", "spent_s", "passes", "parts")
             }
-            | {"command_s": command_of(folder / name)["command_s"]}
+            | {"command_s": command_of(folder / name).get("command_s")}
             for name, capture in [*chosen.items(), ("every", every)]
         },
     }
@@ -189,7 +193,7 @@ def compare(folder: Path) -> dict:
 def command_of(folder: Path) -> dict:
     """Return what `measure` noted of a capture's whole command: its seconds, and a word on the machine."""
     path = folder / "command.json"
-    return read_json(path) if path.exists() else {"command_s": None, "note": None}
+    return read_json(path, "remove it") if path.exists() else {}
 
 
 def errors(estimated: dict[str, float], true: dict[str, float]) -> dict[str, float | None]:
@@ -519,7 +523,7 @@ def main() -> int:
     measuring.add_argument("--size", type=int, default=64)
     measuring.add_argument("--work", type=Path, required=True)
     measuring.add_argument("--device", default="cuda", help="cpu only with a stand-in for ncu")
-    measuring.add_argument("--budget", help="also capture what this buys, such as 25s")
+    measuring.add_argument("--budget", metavar="25s", help="also capture what this buys, such as 25s")
     measuring.add_argument("--note", help="what the page shall say of the machine")
     measuring.add_argument("--pack", type=Path, help="tar for what is measured")
     measuring.add_argument("--seconds", type=float, default=560.0)
@@ -531,7 +535,14 @@ def main() -> int:
     showing.add_argument("--out", type=Path, default=HERE / "capture.md", help="the page")
     showing.add_argument("--recordings", type=Path, default=HERE.parent / "resources" / "recordings" / "h200")
     chosen = parser.parse_args(sys.argv[1:] or ["show"])
-    return measure(chosen) if chosen.command == "measure" else show(chosen)
+    try:
+        if chosen.command == "show":
+            return show(chosen)
+        seconds(chosen.budget or "1s")
+        return measure(chosen)
+    except GpuatlasError as error:
+        print(f"bench_capture.py: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -59,6 +59,18 @@ def _capture(tmp_path: Path, *more: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [(("--size", "12"), "Size 12 does not fit"), (("--network", "nosuch"), "There is no network 'nosuch'")],
+)
+def test_a_network_or_size_that_there_is_not(gpu, tmp_path, other, words):
+    folder = gpu()
+    done = _gpuatlas(*_capture(tmp_path, *other))
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (folder / "calls.jsonl").exists(), "not even probed"
+
+
 def test_two_captures_in_one_state_folder(gpu, tmp_path):
     folder = gpu()
     with locked(tmp_path / ".state" / "capture"):

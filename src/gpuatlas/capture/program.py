@@ -73,12 +73,14 @@ def execute(job: Job) -> None:
     device = pick_device(job.device)
     torch.manual_seed(job.seed)
     target = load_target(Path(job.targets), job.target)
-    with ThreadPoolExecutor(1) as beside:  # both are kept; here they take no time of their own
+    with ThreadPoolExecutor(
+        1
+    ) as beside:  # volumes and packages are kept; here they take no time of their own
         checksum = beside.submit(step_checksum, job.size, ACCUMULATE)
-        beside.submit(installed_packages)
+        packages = beside.submit(installed_packages)
         prepared = apply(target, build_network(job.network), device, force=job.force)
         step = TrainingStep(prepared, job.seed)
-        checksum.result()
+        packages.result()  # before the compiler adds its own to the path
         volumes = [(i.to(device), m.to(device)) for i, m in step_volumes(job.size, ACCUMULATE, device)]
         gc.freeze()
         gc.enable()

@@ -74,7 +74,9 @@ def capture(
     from gpuatlas.capture.result import Request
     from gpuatlas.capture.run import capture as run
     from gpuatlas.lock import locked
+    from gpuatlas.workload.network import check_size, network_spec
 
+    check_size(network_spec(network), size)
     _one_of("--if-refused", if_refused, ("fail", "degrade"))
     _one_of("--replay", replay, ("kernel", "application"))
     _one_of("--cache-control", cache_control, ("all", "none"))
