@@ -5,14 +5,13 @@
 
 `measure` needs a GPU and Nsight Compute. It captures one training step twice, with five metrics: each launch
 configuration once (`configs`), and every launch (`first:inf`); with `--budget` once more, what it buys of the
-configurations. It goes on where it was stopped, also from what FILE.tar holds. `show`, or no argument at all, needs neither: it compares the totals of what is kept in
-benchmarks/data and writes benchmarks/capture.md.
+configurations. It goes on where it was stopped, also from what FILE.tar holds. `show`, or no argument at all, needs
+neither: it compares the totals of what is kept in benchmarks/data and writes benchmarks/capture.md.
 """
 
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from stages import deadline, gpuatlas, machine, pack
+from stages import deadline, gpuatlas, machine, pack, slim
 
 from gpuatlas.capture.cost import CostModel, seconds
 from gpuatlas.capture.plan import plan_first
@@ -89,6 +88,7 @@ def measure(chosen: argparse.Namespace) -> int:
 
 
 def _measure(chosen: argparse.Namespace, end: float) -> int:
+    budget_s = seconds(chosen.budget) if chosen.budget else None
     cell = chosen.work / f"{chosen.target}_{chosen.size}"
     timing = cell / "timing"
     what = ["--targets", "config/targets.yaml", "--target", chosen.target]
@@ -103,10 +103,10 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
     if chosen.budget:
         captures["budget"] = ["--mode", "configs", "--budget", chosen.budget]
         plan = cell / "budget" / "plan.json"
-        if plan.exists() and (held := read_json(plan)["budget_s"]) != seconds(chosen.budget):
+        if plan.exists() and (held := read_json(plan)["budget_s"]) != budget_s:
             raise ConfigError(f"{plan.parent} was measured within {held:.0f} s; remove it to measure again")
     for name, mode in captures.items():
-        if (cell / name / "report.ncu-repz").exists():
+        if (cell / name / "command.json").exists():  # written last, when the report is slim
             continue
         folders = ["--state", str(cell / ".state" / name), "--out", str(cell / name)]
         begun_before = any((cell / ".state" / name).glob("capture/part-*.json"))
@@ -114,17 +114,10 @@ def _measure(chosen: argparse.Namespace, end: float) -> int:
         if status := gpuatlas(["capture", *what, "--timing", str(timing), *mode, *metrics, *folders], end):
             return status
         command_s = None if begun_before else time.monotonic() - began
-        _slim(cell / name / "report.ncu-repz")
+        report = cell / name / "report.ncu-repz"
+        slim(report, report.with_name("slim.ncu-repz")).replace(report)
         write_json(cell / name / "command.json", {"command_s": command_s, "note": chosen.note})
     return 0
-
-
-def _slim(report: Path) -> None:
-    """Take out of a report what no total needs, and who measured it."""
-    slim = report.with_name("slim.ncu-repz")
-    options = ["--out", str(slim), "--redact", "--drop-instances"]
-    subprocess.run([sys.executable, "-m", "gpuatlas.cli", "slim", str(report), *options], check=True)
-    slim.replace(report)
 
 
 def machine_of(environment: Path) -> str:
@@ -171,7 +164,7 @@ def compare(folder: Path) -> dict:
             name: {
                 "configurations": len(set(capture.keys) & set(step.keys)),
                 "launches": len(capture.keys),
-                "second": sum(part.get("again") is not None for part in capture.plan["parts"]) > 0,
+                "second": any(part.get("again") for part in capture.plan["parts"]),
                 "coverage": capture.plan["coverage_time"],
                 "scaled_time": capture.plan["scaled_time"],
                 "errors": errors(weighed(capture, timeline), true),
@@ -324,7 +317,7 @@ def windows(recordings: Path, second: Path) -> dict | None:
         "share": shares,
         "window": {label: heads["opt2"][label] / heads["baseline"][label] for label in labels},
         "step": {label: steps["opt2"][label] / steps["baseline"][label] for label in labels},
-        "mended": {label: mended[label] / steps["baseline"][label] for label in labels} if mended else None,
+        "mended": {label: mended[label] / steps["baseline"][label] for label in labels} if mended else {},
         "unprofiled": times["opt2"] / times["baseline"],
     }
 
@@ -372,8 +365,8 @@ def page(
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         lines += [
-            f"| {name} | {row['budget_s']:.0f} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | "
-            f"{'–' if row['probe_s'] is None else format(row['probe_s'], '.1f')} | {row['predicted_s']:.0f} | "
+            f"| {name} | {_number(row['budget_s'], '.0f')} | {row['passes']} | {row['launches']} | {row['launch_s']:.2f} | "
+            f"{_number(row['probe_s'], '.1f')} | {row['predicted_s']:.0f} | "
             f"{row['spent_s']:.0f} | {row['predicted_s'] / row['spent_s']:.2f} | {row['configs_s'] / 60:.1f} | "
             f"{row['every_s'] / 60:.1f} | {row['configs_s'] / row['every_s']:.3f} |"
             for name, row in costs.items()
@@ -399,7 +392,7 @@ def page(
         ]
         lines += [
             f"| {label} | {window['window'][label]:.3f} | {window['step'][label]:.3f} | "
-            f"{format(window['mended'][label], '.3f') if window['mended'] else '–'} |"
+            f"{_number(window['mended'].get(label), '.3f')} |"
             for label in window["step"]
         ]
         shares = " and ".join(f"{100 * share:.1f} % under {name}" for name, share in window["share"].items())
@@ -444,11 +437,11 @@ def _compared(name: str, found: dict) -> list[str]:
     ]
     for mode, row in cost.items():
         startup, profile = (sum(part[key] for part in row["parts"]) for key in ("startup_s", "profile_s"))
-        whole = f"{row['command_s']:.0f}" if row["command_s"] else "–"
         lines.append(
             f"| {called[mode]} | {row['passes']} | {startup:.1f} | {profile:.1f} | "
             f"{row['predicted_s']:.1f} | {row['spent_s']:.1f} | {row['predicted_s'] / row['spent_s']:.2f} | "
-            f"{row['spent_s'] / cost['every']['spent_s']:.3f} | {whole} |"
+            f"{row['spent_s'] / cost['every']['spent_s']:.3f} | "
+            f"{_number(row['command_s'], '.0f')} |"
         )
     lines += [
         "",
@@ -486,6 +479,10 @@ def _called(capture: str, budget_s: float | None) -> str:
     if capture == "every":
         return "every launch"
     return "all configurations" if budget_s is None else f"within {budget_s:.0f} s"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _percent(share: float | None) -> str:
@@ -538,7 +535,6 @@ def main() -> int:
     try:
         if chosen.command == "show":
             return show(chosen)
-        seconds(chosen.budget or "1s")
         return measure(chosen)
     except GpuatlasError as error:
         print(f"bench_capture.py: {error}", file=sys.stderr)

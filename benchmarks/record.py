@@ -14,14 +14,13 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from bench_capture import METRICS
-from stages import deadline, gpuatlas, machine, pack
+from stages import deadline, gpuatlas, machine, pack, slim
 
 from gpuatlas.ncurep.chunk import decode_report
 from gpuatlas.ncurep.report import outline
@@ -173,8 +172,7 @@ def _publish(cell: Cell) -> None:
         shutil.copy(cell.folder / "capture" / name, recording)
     shutil.copytree(cell.folder / "timing", recording / "timing", dirs_exist_ok=True)
     report = recording / "report.ncu-repz"
-    slim = ["slim", str(cell.folder / "capture" / "report.ncu-repz"), "--out", str(report)]
-    subprocess.run([sys.executable, "-m", "gpuatlas.cli", *slim, "--redact", "--drop-instances"], check=True)
+    slim(cell.folder / "capture" / "report.ncu-repz", report)
     names = [one.demangled for chunk in decode_report(outline(report)) for one in chunk.infos]
     plan = json.loads((recording / "plan.json").read_text(encoding="utf-8"))
     print(

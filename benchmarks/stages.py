@@ -58,6 +58,13 @@ def machine() -> None:
         print(shown.strip(), flush=True)
 
 
+def slim(report: Path, out: Path) -> Path:
+    """Write a report without what no table needs, and without who measured it; return `out`."""
+    options = ["--out", str(out), "--redact", "--drop-instances"]
+    subprocess.run([sys.executable, "-m", "gpuatlas.cli", "slim", str(report), *options], check=True)
+    return out
+
+
 def pack(archive: Path, root: Path, folders: Sequence[Path]) -> None:
     """Write folders of `root` to one tar, in this order and as many as `ARCHIVE_BYTES` hold.
 

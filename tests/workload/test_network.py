@@ -60,12 +60,13 @@ def test_pass_equals_the_reference(name, dtype, reference_keys, reference_vector
     deviation = np.abs(norms / expected - 1)[~noise]
     # Voxels where the L1 loss changes its sign within rounding make gradient norms jump by about 1e-4. In
     # float64 ours do not; what is left is the rounding of the float32 reference, 1.05e-4 at most. In float32
-    # processors differ, also those of one instruction set: 1.9e-4 on an AVX-512 one without AMX.
+    # processors differ, also those of one instruction set: on one machine, 1.7e-4 to 2.6e-4 with four of them.
     if dtype == torch.float64:
         assert deviation.max() <= 1.1e-4
         assert (deviation <= 1e-4).mean() > 0.98
     else:
         assert deviation.max() <= 5e-4
+        assert np.median(deviation) <= 1e-4
 
 
 def test_the_parity_check_can_fail(reference_keys, reference_vectors):

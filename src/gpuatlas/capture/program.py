@@ -73,9 +73,8 @@ def execute(job: Job) -> None:
     device = pick_device(job.device)
     torch.manual_seed(job.seed)
     target = load_target(Path(job.targets), job.target)
-    with ThreadPoolExecutor(
-        1
-    ) as beside:  # volumes and packages are kept; here they take no time of their own
+    # Volumes and packages are kept once made; beside the network they take no time of their own.
+    with ThreadPoolExecutor(1) as beside:
         checksum = beside.submit(step_checksum, job.size, ACCUMULATE)
         packages = beside.submit(installed_packages)
         prepared = apply(target, build_network(job.network), device, force=job.force)
